@@ -20,14 +20,19 @@ def main(engine: str, log: str, period: str, *urls: str) -> None:
     once_per = float(period) if period else None
     ended = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set())).start()
-    with FastRedlock(list(urls), ttl=0.8, engine=engine, connect_timeout=20.0, check_masters="off") as client:
+    # The lock of a job without an end must not be lost on a busy machine.
+    options = {"ttl": 0.8} if once_per else {"ttl": 3.0, "node_timeout": 1.0}
+    with FastRedlock(
+        list(urls), **options, engine=engine, connect_timeout=20.0, check_masters="off"
+    ) as client:
         while not ended.wait(0.01):
             with (
                 contextlib.suppress(QuorumUnavailable, LockLost),
                 client.single_run("job", once_per=once_per, auto_extend=once_per is None) as lock,
             ):
                 if lock is not None:
-                    asked = lease_clock() + lock.remaining() - deadline(0.0, 0.8, client.policy.drift_factor)
+                    lasts = deadline(0.0, options["ttl"], client.policy.drift_factor)
+                    asked = lease_clock() + lock.remaining() - lasts
                     with open(log, "a") as file:
                         file.write(f"{lease_clock()} {asked} {os.getpid()}\n")
                     if once_per is None:
