@@ -156,7 +156,7 @@ async def test_on_lost_awaits_a_task_that_it_cancelled(
         assert await leader.wait()
         assert await leader.step_down(pause=0.0)
         assert await leader.wait(DEADLINE), "it is elected again"
-        assert [record.getMessage() for record in caplog.records] == ["leader-error"]
+        assert [record.getMessage() for record in caplog.records].count("leader-error") == 1
 
 
 @on_loops
@@ -201,7 +201,7 @@ async def test_a_stop_waits_for_work_that_outlasts_its_term(valkey: Masters, acl
             ended.append(len(ended))
 
     async with aclient(valkey) as one:
-        leader = one.leader("chair", ttl=0.5, on_elected=on_elected)
+        leader = one.leader("chair", ttl=3.0, on_elected=on_elected)
         await leader.start()
         await until(lambda: begun, "it works")
         assert await leader.step_down(pause=0.0), "its work goes on after the lease"

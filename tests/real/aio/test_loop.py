@@ -46,6 +46,10 @@ def threads() -> int:
     return sum(one.name.startswith("redlock-fast") for one in threading.enumerate())
 
 
+def connecting() -> bool:
+    return any(one.name == "redlock-fast-connect" for one in threading.enumerate())
+
+
 def collected() -> bool:
     """True after a collection, for ``until``: the connector's thread may hold its client for a moment."""
     gc.collect()
@@ -93,6 +97,8 @@ def test_loops_one_after_the_other(valkey: Masters, aclient: MakeAio, make_loop:
     sizes = []
 
     async def main() -> None:
+        await at_full_strength(c)
+        await until(lambda: not connecting(), "the threads that connected have ended")
         await asyncio.gather(*(cycle(c, f"r:{number}") for number in range(5)))
         assert len(await c.acquire_many(["a", "b"], TTL)) == 2
         assert await c.locked("a")
@@ -402,7 +408,8 @@ async def test_nothing_is_left_of_closed_clients(masters: Masters, aclient: Make
     files = open_files()
     for number in range(10):
         await life(number)
-        assert (pending_futures(), timers()) == before[:2]  # collects garbage, too
+        assert pending_futures() <= before[0]  # collects garbage, too
+        assert timers() <= before[1]
     await until(lambda: threads() <= before[2], "the threads end")
     await until(lambda: collected() and open_files() <= files, "the descriptors are closed")
     await clean(masters)

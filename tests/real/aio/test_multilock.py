@@ -13,7 +13,7 @@ from support.cancelling import Aim
 from support.clocks import Jumping
 from support.event_loops import at_full_strength, clean, on_loops
 from support.keys import TTL, values
-from support.waiting import DEADLINE
+from support.waiting import DEADLINE, PATIENT
 
 from redlock_fast import AsyncFastRedlock, AsyncShardedRedlock, ConfigError, LockLost
 from redlock_fast.embedded import Masters
@@ -70,7 +70,7 @@ async def test_a_loss_cancels_the_body(masters: Masters, aclient: MakeAio, raw: 
 @on_loops
 async def test_only_within_one_group(valkey: Masters, engine_name: str, raw: Raw) -> None:
     groups = {"a": valkey.urls[:1], "b": valkey.urls[1:2]}
-    async with AsyncShardedRedlock(groups, engine=engine_name, node_timeout=5.0) as c:
+    async with AsyncShardedRedlock(groups, engine=engine_name, **PATIENT) as c:
         resources = [f"r:{number}" for number in range(12)]
         own = [one for one in resources if c.group_of(one) == "b"]
         async with c.multilock(own, TTL) as lock:

@@ -21,8 +21,8 @@ from support.waiting import eventually
 from redlock_fast import FastRedlock, LockLost
 from redlock_fast.embedded import Masters
 
-#: Seconds of silence until a connection is given up.
-SOON = 0.3
+#: Seconds of silence until a connection is given up. A busy machine seldom holds up a master for so long.
+SOON = 1.0
 NAME = "votes"
 
 #: By name: a new lock of that kind on NAME.
@@ -142,8 +142,9 @@ def test_a_late_shorter_extension_shortens_nothing(
     then, left = time.monotonic(), lasts(nodes[0], kind)
     assert left > 40_000
     delivered(proxy)
+    now_left = lasts(nodes[0], kind)
     gone = (time.monotonic() - then) * 1000
-    assert lasts(nodes[0], kind) >= left - gone - 1000, "the end of the lock came nearer"
+    assert now_left >= left - gone - 1000, "the end of the lock came nearer"
     lock.check()
     assert lock.release()
 

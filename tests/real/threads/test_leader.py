@@ -16,7 +16,7 @@ from support.forking import exit_code, fork_child
 from support.interruptions import interrupted
 from support.makers import MakeClient
 from support.starting import fail_start
-from support.waiting import DEADLINE, eventually
+from support.waiting import DEADLINE, PATIENT, eventually
 
 from redlock_fast import ConfigError, Leader
 from redlock_fast.embedded import Masters
@@ -130,7 +130,8 @@ def test_the_end_of_the_interpreter(valkey: Masters, engine_name: str, connected
     """A leader that nothing stopped is released, and a candidate does not delay the end."""
     script = f"""
 from redlock_fast import FastRedlock
-clients = [FastRedlock({valkey.urls!r}, engine={engine_name!r}, node_timeout=5.0) for _ in "ab"]
+options = {PATIENT | {"engine": engine_name}!r}
+clients = [FastRedlock({valkey.urls!r}, **options) for _ in "ab"]
 leaders = [client.leader("chair", ttl=60.0, on_lost=lambda _, reason: print(reason)) for client in clients]
 for leader, seconds in zip(leaders, (20.0, 0.1)):
     leader.start()
