@@ -27,8 +27,8 @@ def threads_and_fds() -> tuple[int, int]:
 def nothing_left() -> Iterator[None]:
     threads, fds = threads_and_fds()
     yield
-    eventually(lambda: threads_and_fds()[0] <= threads, "all threads have ended", deadline=5.0)
-    eventually(lambda: threads_and_fds()[1] <= fds, "all sockets are closed", deadline=5.0)
+    eventually(lambda: threads_and_fds()[0] <= threads, "all threads have ended")
+    eventually(lambda: threads_and_fds()[1] <= fds, "all sockets are closed")
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.fleet import LONG, SOON, MakeFleet, Stopwatch, acquire
+from support.fleet import ENOUGH, LONG, SOON, MakeFleet, Stopwatch, acquire
 from support.scripted import always, failing, granting, refusing, silent
 
 from redlock_fast.engine.contract import FAULT, NO_REPLY, Request, Wait
@@ -122,7 +122,7 @@ def test_long_reply_is_a_fault(fleet: MakeFleet) -> None:
 
 def test_votes_stand_at_the_place_of_their_master(fleet: MakeFleet) -> None:
     f = fleet(always(b":10\r\n"), refusing, failing, silent, always(b":50\r\n"))
-    votes = f.ask(acquire(b"k", f.all), need=2, timeout=0.5, wait=Wait.ALL)
+    votes = f.ask(acquire(b"k", f.all), need=2, timeout=ENOUGH, wait=Wait.ALL)
     assert votes.values == (10, 0, FAULT, NO_REPLY, 50)
     assert (votes.granted, votes.refused, votes.faulty) == (2, 1, 1)
     assert votes.details == {2: b"-OOM command not allowed\r\n"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.fleet import LONG, SOON, MakeFleet, Stopwatch, acquire, set_words
+from support.fleet import ENOUGH, LONG, SOON, MakeFleet, Stopwatch, acquire, set_words
 from support.letters import ANSWERS, kinds, votes_at_timeout
 from support.scripted import Answer, always, failing, granting, refusing, silent
 
@@ -125,8 +125,8 @@ def test_waiting_for_all_does_not_wait_for_faults(fleet: MakeFleet) -> None:
 def test_waiting_for_all_ends_with_its_timeout(fleet: MakeFleet) -> None:
     f = fleet(granting, granting, silent)
     with Stopwatch() as watch:
-        votes = f.ask(acquire(b"k", f.all), 2, timeout=0.12, wait=Wait.ALL)
-    assert 0.12 <= watch.seconds < SOON
+        votes = f.ask(acquire(b"k", f.all), 2, timeout=ENOUGH, wait=Wait.ALL)
+    assert ENOUGH <= watch.seconds < SOON
     assert kinds(votes.values) == "gg-"
 
 
@@ -177,8 +177,8 @@ def test_requests_of_one_exchange_are_decided_each_by_itself(fleet: MakeFleet) -
 def test_exchange_ends_when_the_last_of_its_requests_is_decided(fleet: MakeFleet) -> None:
     f = fleet(lambda words: b"+OK\r\n" if words[1] == b"quick" else b"")
     with Stopwatch() as watch:
-        quick, slow = f.exchange([acquire(b"quick", 1), acquire(b"slow", 1)], need=1, timeout=0.12)
-    assert 0.12 <= watch.seconds < SOON
+        quick, slow = f.exchange([acquire(b"quick", 1), acquire(b"slow", 1)], need=1, timeout=ENOUGH)
+    assert ENOUGH <= watch.seconds < SOON
     assert (kinds(quick.values), kinds(slow.values)) == ("g", "-")
     assert watch.seconds < LONG
 

@@ -6,7 +6,18 @@ import threading
 import time
 
 import pytest
-from support.fleet import LONG, SOON, Fleet, MakeFleet, Stopwatch, acquire, acquires, as_requests, keys
+from support.fleet import (
+    ENOUGH,
+    LONG,
+    SOON,
+    Fleet,
+    MakeFleet,
+    Stopwatch,
+    acquire,
+    acquires,
+    as_requests,
+    keys,
+)
 from support.miniloop import Ask, both_ways
 from support.scripted import granting, silent
 from support.waiting import start
@@ -48,10 +59,10 @@ def test_stall_ends_it(fleet: MakeFleet, as_batch: bool) -> None:
     batch = acquires(keys(5), f.all)
     with Stopwatch() as watch:
         if as_batch:
-            votes = list(f.tally(batch, 2, LONG, stall=0.15).votes.values())
+            votes = list(f.tally(batch, 2, LONG, stall=ENOUGH).votes.values())
         else:
-            votes = f.engine.exchange(as_requests(batch), 2, LONG, Wait.EARLY, 0.15)
-    assert 0.15 <= watch.seconds < SOON
+            votes = f.engine.exchange(as_requests(batch), 2, LONG, Wait.EARLY, ENOUGH)
+    assert ENOUGH <= watch.seconds < SOON
     assert [v.values for v in votes] == [(NO_REPLY, 1)] * 5
 
 

@@ -41,18 +41,21 @@ def test_sent_again_until_it_is_done(fleet: MakeFleet, before: bytes, code: byte
     votes = f.ask(release(b"k", 1, resend_for=30), need=1)
     assert votes.values == (FAULT,), "the vote is what it is"
     session = f.session(0)
-    f.until(lambda: len(session.commands) == 3, "it is sent again and again")
+    f.until(lambda: len(session.commands) >= 3, "it is sent again and again")
     f.masters[0].answer = granting
-    f.until(lambda: len(session.commands) == 4 and f.connection_state(0).pending == 0, "and done")
+    before = len(session.commands)
+    f.until(lambda: len(session.commands) > before and not f.connection_state(0).pending, "and done")
     maintain(f)
-    assert session.commands == [del_words(b"k")] * 4
-    assert (f.connection_state(0).resent, f.connection_state(0).resend_dropped) == (3, 0)
+    count = len(session.commands)
+    maintain(f)
+    assert session.commands == [del_words(b"k")] * count
+    assert (f.connection_state(0).resent, f.connection_state(0).resend_dropped) == (count - 1, 0)
 
 
 def test_no_caller_waits_for_its_answer(fleet: MakeFleet) -> None:
     f = fleet(busy)
     f.ask(release(b"k", 1, resend_for=30), need=0)
-    f.until(lambda: len(f.session(0).commands) == 2, "it is sent again")
+    f.until(lambda: len(f.session(0).commands) >= 2, "it is sent again")
 
 
 def test_its_answer_came_after_the_decision(fleet: MakeFleet) -> None:
@@ -60,7 +63,7 @@ def test_its_answer_came_after_the_decision(fleet: MakeFleet) -> None:
     f.session(1).hold()
     assert f.ask(release(b"k", f.all, resend_for=30), need=1).granted == 1
     f.session(1).release()
-    f.until(lambda: len(f.session(1).commands) == 2, "it is sent again")
+    f.until(lambda: len(f.session(1).commands) >= 2, "it is sent again")
     assert len(f.session(0).commands) == 1, "to that master only"
 
 
@@ -118,8 +121,8 @@ def test_the_others_follow_whatever_else_is_done(fleet: MakeFleet) -> None:
         f.ask(release(key, 1, resend_for=30), need=1)
     f.masters[0].answer = granting
     assert f.ask(release(b"d", 1, resend_for=30), need=1).granted == 1
-    seen = f.session(0).wait_commands(7)[-3:]
-    assert sorted(seen) == [del_words(b"a"), del_words(b"b"), del_words(b"c")]
+    waiting = {del_words(b"a"), del_words(b"b"), del_words(b"c")}
+    eventually(lambda: waiting <= {*f.session(0).commands[3:]}, "all three are sent again")
 
 
 def test_no_longer_than_asked(fleet: MakeFleet) -> None:
@@ -147,8 +150,8 @@ def test_their_number_has_a_bound(fleet: MakeFleet) -> None:
         f.ask(release(b"%d" % number, 1, resend_for=30), need=1)
     assert f.connection_state(0).resend_dropped == 2
     f.masters[0].answer = granting
-    f.until(lambda: len(f.session(0).commands) == 8, "those that were kept are sent")
-    assert sorted(f.session(0).commands[-3:]) == [del_words(b"%d" % n) for n in range(3)]
+    kept = [del_words(b"%d" % n) for n in range(3)]
+    f.until(lambda: sorted(f.session(0).commands[-3:]) == kept, "those that were kept are sent")
 
 
 def test_what_is_kept_no_longer_makes_room(fleet: MakeFleet) -> None:
@@ -165,5 +168,5 @@ def test_a_script_that_was_sent_as_text(fleet: MakeFleet) -> None:
     f = fleet(lambda words: b"-NOSCRIPT\r\n" if words[0] == b"EVALSHA" else BUSY, commands=PLAIN)
     f.ask(release(b"k", 1, resend_for=30), need=1)
     session = f.session(0)
-    f.until(lambda: len(session.commands) == 4, "all of it is sent again")
+    f.until(lambda: len(session.commands) >= 4, "all of it is sent again")
     assert [words[0] for words in session.commands[:4]] == [b"EVALSHA", b"EVAL"] * 2

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from support.fleet import (
+    ENOUGH,
     LONG,
     SOON,
     Fleet,
@@ -310,9 +311,9 @@ def test_timeout_is_reported_neither_early_nor_never(fleet: MakeFleet) -> None:
     f = fleet(silent, granting)
     loop = Loop(f)
     with Stopwatch() as watch:
-        loop.submit([acquire(b"k", f.all)], 2, 0.15)
+        loop.submit([acquire(b"k", f.all)], 2, ENOUGH)
         votes = loop.votes()
-    assert 0.15 <= watch.seconds < SOON
+    assert ENOUGH <= watch.seconds < SOON
     assert votes.values == (NO_REPLY, 1)
     assert f.engine.next_timeout() is None
     f.session(0).send(b"+OK\r\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.fleet import LONG, SOON, MakeFleet, Stopwatch
+from support.fleet import ENOUGH, LONG, SOON, MakeFleet, Stopwatch
 from support.miniloop import Loop
 from support.scripted import Answer, always, silent
 from support.waiting import eventually, start
@@ -41,9 +41,9 @@ def test_nothing_there_grants(fleet: MakeFleet) -> None:
 def test_an_open_vote_is_silent_until_the_timeout(fleet: MakeFleet, wait: Wait) -> None:
     f = fleet(free, busy, expiring(60_000), commands=WATCHING)
     with Stopwatch() as watched:
-        votes = f.ask(watch(b"k", f.all), need=2, timeout=0.1, wait=wait)
+        votes = f.ask(watch(b"k", f.all), need=2, timeout=ENOUGH, wait=wait)
     assert votes.values == (1, NO_REPLY, NO_REPLY)
-    assert watched.seconds >= 0.1
+    assert watched.seconds >= ENOUGH
 
 
 @waits

@@ -52,6 +52,8 @@ NATIVE = unchecked(Capabilities(delifeq=True, expire_gt=True))
 LONG = 60.0
 #: More than a busy machine takes for what should be immediate, and less than LONG.
 SOON = 20.0
+#: A timeout that ends an exchange, after the replies that the test expects.
+ENOUGH = 1.0
 
 
 def acquire(key: bytes, masters: int, resend_for: float = 0.0) -> Request:
