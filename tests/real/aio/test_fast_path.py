@@ -19,6 +19,9 @@ from redlock_fast.embedded import Masters
 MakeAio = Callable[..., AsyncFastRedlock]
 Raw = Callable[[Masters], list[redis.Redis]]
 
+#: A client does not ask a master that lags.
+pytestmark = pytest.mark.usefixtures("all_masters")
+
 ALL = range(5)
 
 

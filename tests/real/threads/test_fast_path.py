@@ -33,6 +33,9 @@ from redlock_fast.embedded import Masters
 from redlock_fast.locks.procedures import entered
 from redlock_fast.threads import fast_path
 
+#: A client does not ask a master that lags.
+pytestmark = pytest.mark.usefixtures("all_masters")
+
 ALL = range(5)
 URLS = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
 
