@@ -268,6 +268,7 @@ async def test_late_masters_leave_no_key(
 async def test_all_masters_down_and_back(masters: Masters, aclient: MakeAio) -> None:
     """Tasks that do not give up get their locks when the masters are back; the client is as before."""
     async with aclient(masters, connect_timeout=1.0, restart_guard="off") as c:
+        await at_full_strength(c)
         async with c.lock("before", TTL):
             pass
         for master in masters:

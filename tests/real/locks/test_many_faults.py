@@ -18,7 +18,7 @@ from support.makers import MakePlain, Raw
 from support.proxy import Proxy, jitter
 from support.python_process import run_python, support_program
 from support.thorough import amount
-from support.waiting import DEADLINE, eventually, start
+from support.waiting import DEADLINE, PATIENT, eventually, start
 
 from redlock_fast import QuorumUnavailable
 from redlock_fast.embedded import Masters
@@ -143,6 +143,7 @@ def test_majority_hung_gives_all_back(masters: Masters, plain: MakePlain) -> Non
         eventually(lambda: [masters[n].ask("DBSIZE") for n in (1, 4)] == [":0"] * 2, "at once, where it can")
     nothing_left(masters)
     c.at_full_strength()
+    c.client.policy.node_timeout = PATIENT["node_timeout"]
     assert c.release_many(all_granted(c, 100)) == [True] * 100
 
 

@@ -240,7 +240,7 @@ def test_07_a_lock_belongs_to_its_object(valkey: Masters, client: MakeClient) ->
 
 def test_08_the_body_never_runs_unlocked(masters: Masters, connected: MakeClient) -> None:
     """`with` and the decorator raise where they do not get the lock."""
-    c = connected(masters, node_timeout=0.5)
+    c = connected(masters)
     ran: list[str] = []
     body = c.synchronized("body", TTL, timeout=0)(lambda: ran.append("decorator"))
 
@@ -254,6 +254,7 @@ def test_08_the_body_never_runs_unlocked(masters: Masters, connected: MakeClient
         with pytest.raises(Contended):
             use()
     holder.release()
+    c.policy.node_timeout = 0.5
     with paused(masters, 0, 1, 2):
         for use in (enter, body):
             with pytest.raises(QuorumUnavailable):

@@ -303,8 +303,8 @@ def test_no_writer_gets_in_between(masters: Masters, connected: MakeClient, raw:
 
 def test_masters_that_do_not_answer_a_downgrade(valkey: Masters, connected: MakeClient, raw: Raw) -> None:
     """They follow when they can; until then the caller is a reader, for as long as it was the writer."""
-    nodes, c = raw(valkey), connected(valkey, ttl=TTL, node_timeout=0.5)
-    rw = c.rwlock("r")
+    nodes, c = raw(valkey), connected(valkey, ttl=TTL)
+    patience, rw = c.policy.node_timeout, c.rwlock("r")
     lock = rw.write()
     for hung in ((3, 4), (0, 1, 2)):
         assert lock.acquire(timeout=DEADLINE)
@@ -314,10 +314,12 @@ def test_masters_that_do_not_answer_a_downgrade(valkey: Masters, connected: Make
                 assert lock.downgrade() > 0
                 assert rw.read().acquire()
             else:
+                c.policy.node_timeout = 0.5
                 with pytest.raises(QuorumUnavailable):
                     lock.downgrade()
                 with pytest.raises(ConfigError):
                     lock.downgrade()
+                c.policy.node_timeout = patience
             lock.check()
         eventually(lambda: not any(node.exists(W) for node in nodes), "all have made it a reader")
         assert lock.extend(TTL) > 0
