@@ -150,6 +150,8 @@ static inline int hub_masters(const hub *h) { return __atomic_load_n(&h->masters
 static inline int hub_has_voted(const hub_op *op, int master) { return op->values[master] != HUB_NO_REPLY; }
 void hub_count_vote(hub_op *op, int master, int64_t value);
 void hub_count_fault(hub_op *op, int master, enum hub_reason reason, const char *text, size_t size);
+/* In a child of fork: decides the request as if it had not been sent, for its votes are the parent's. */
+void hub_forget(hub_op *op);
 int hub_is_quorum(const hub_op *op, uint64_t masters); /* of a mask of masters */
 int hub_is_determined(const hub_op *op);
 

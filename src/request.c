@@ -63,13 +63,17 @@ hub_op *hub_op_new(hub *h, int verb, const hub_quorum *quorum, int wait, uint64_
     return op;
 }
 
-void hub_op_release(hub_op *op) {
-    if (__atomic_sub_fetch(&op->references, 1, __ATOMIC_ACQ_REL)) return;
+static void free_details(hub_op *op) {
     while (op->details) {
         hub_detail *detail = op->details;
         op->details = detail->next;
         free(detail);
     }
+}
+
+void hub_op_release(hub_op *op) {
+    if (__atomic_sub_fetch(&op->references, 1, __ATOMIC_ACQ_REL)) return;
+    free_details(op);
     free(op->sub);
     free(op);
 }
@@ -96,6 +100,18 @@ void hub_count_fault(hub_op *op, int master, enum hub_reason reason, const char 
         op->details = detail;
     }
     hub_count_vote(op, master, HUB_FAULT);
+}
+
+void hub_forget(hub_op *op) {
+    free_details(op);
+    for (int i = 0; i < op->master_count; i++) {
+        op->values[i] = HUB_FAULT;
+        op->reasons[i] = REASON_NOT_CONNECTED;
+    }
+    op->granted = op->refused = op->pending = 0;
+    op->faulty = op->master_count;
+    op->sent = 0;
+    op->decided = 1;
 }
 
 /* --- quorums: the twin of PendingRequest in redlock_fast/engine/pure/request.py -------------- */

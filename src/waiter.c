@@ -405,9 +405,7 @@ static enum hub_state wait_decided_and_unlock(hub *h, hub_waiter *w, hub_waiter 
 void hub_fail_inherited(hub *h, hub_waiter *w) {
     for (size_t i = 0; i < w->count; i++) {
         hub_op *op = w->ops[i];
-        for (int master = 0; master < op->master_count; master++)
-            hub_count_fault(op, master, REASON_NOT_CONNECTED, NULL, 0);
-        op->decided = 1;
+        hub_forget(op);
         op->waiter = NULL;
         if (op->sub) op->sub->pprev = NULL;
     }

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 
 import pytest
-from support.fleet import SOON, Fleet, MakeFleet, acquire
-from support.forking import exit_code, fork_child
+from support.fleet import LONG, SOON, Fleet, MakeFleet, acquire
+from support.forking import exit_code, fork_child, fork_here
 from support.scripted import always, granting, silent
-from support.waiting import DEADLINE
+from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast.engine.contract import Engine
+from redlock_fast.engine.contract import FAULT, Engine, Wait
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
@@ -111,3 +113,39 @@ def test_kept_requests_are_not_replayed_by_the_child(fleet: MakeFleet) -> None:
     session = f.attach(0)
     f.until(lambda: session.commands, "the parent replays it")
     assert session.commands[0][1] == b"parents"
+
+
+def test_no_vote_for_the_parent_counts_in_a_child_that_its_signal_handler_forks(fleet: MakeFleet) -> None:
+    """The request has its quorum and waits for every reply. Catches: the child has the parent's lock, too."""
+    f = fleet(granting, granting, silent)
+    pids: list[int] = []
+
+    def handle(*_: object) -> None:
+        pids.append(fork_here())
+        if pids == [0]:
+            f.engine.after_fork_in_child()
+
+    def fork_when_two_have_granted() -> None:
+        f.session(2).wait_commands(1)
+        f.until(lambda: not (f.connection_state(0).pending or f.connection_state(1).pending), "two grants")
+        signal.pthread_kill(main, signal.SIGUSR1)
+        eventually(lambda: pids, "the handler forks")
+        f.session(2).send(b"+OK\r\n")
+
+    main = threading.get_ident()
+    before = signal.signal(signal.SIGUSR1, handle)
+    code = 1
+    try:
+        forking = start(fork_when_two_have_granted)
+        votes = f.ask(acquire(b"k", f.all), 2, LONG, Wait.ALL)
+        if pids == [0]:
+            assert votes.values == (FAULT,) * 3
+            assert (votes.granted, votes.sent) == (0, 0)
+            code = 0
+    finally:
+        if pids == [0]:
+            os._exit(code)
+        signal.signal(signal.SIGUSR1, before)
+    forking.result(SOON)
+    assert votes.values == (1, 1, 1)
+    assert [exit_code(pid) for pid in pids] == [0]

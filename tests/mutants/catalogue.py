@@ -1035,6 +1035,12 @@ C = [
     ),
     *of(
         "src/request.c",
+        judges("contract/fork"),
+        ("c-child-counts-its-parents-votes", "op->values[i] = HUB_FAULT;", ";"),
+        ("c-child-has-its-parents-grants", "op->granted = op->refused =", "op->refused ="),
+    ),
+    *of(
+        "src/request.c",
         QUORUMS,
         (
             "c-a-list-needs-no-quorum",

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
+from typing import Any
 
 import pytest
 from support.engines import each_once
@@ -359,6 +360,73 @@ def test_fork_by_a_signal_handler_in_the_middle_of_an_acquire(valkey: Masters, c
     assert lock.release()
     with c.lock("forked", TTL):
         pass
+    nothing_left(valkey)
+
+
+def test_fork_by_a_signal_handler_while_a_granted_acquire_waits_for_all(
+    valkey: Masters, connected: MakeClient
+) -> None:
+    """Catches: two processes that enter the block of one lock."""
+    c = connected(valkey, decide="all", node_timeout=DEADLINE / 2)
+    pids: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: pids.append(fork_here()))
+    main, code = threading.get_ident(), 1
+    valkey[4].pause()
+
+    def fork_when_granted() -> None:
+        keys = [valkey[number] for number in range(4)]
+        eventually(lambda: all(master.ask("EXISTS forked") == ":1" for master in keys), "four have granted")
+        eventually(lambda: not any(m.pending for m in c.health()[:4]), "their votes are counted")
+        signal.pthread_kill(main, signal.SIGUSR1)
+        eventually(lambda: pids, "the handler forks")
+        valkey[4].resume()
+
+    forking = start(fork_when_granted)
+    lock = c.lock("forked", TTL)
+    try:
+        lock.acquire(blocking=False)
+    except ClientClosed:
+        code = 0
+    finally:
+        if pids == [0]:
+            os._exit(code)
+        signal.signal(signal.SIGUSR1, before)
+    forking.result(DEADLINE)
+    assert [exit_code(pid) for pid in pids] == [0], "the child has its parent's lock"
+    assert lock.release()
+    nothing_left(valkey)
+
+
+@pytest.mark.usefixtures("all_masters")
+def test_fork_by_a_signal_handler_right_after_the_exchange_of_an_acquire(
+    valkey: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the exchange lets signals in. Catches: a child that releases its parent's lock as it ends."""
+    c = connected(valkey)
+    pids: list[int] = []
+    engine = c.masters.engine
+
+    class Forking:
+        def __getattr__(self, name: str) -> object:
+            return getattr(engine, name)
+
+        def exchange(self, *words: Any) -> Any:
+            answers = engine.exchange(*words)
+            pids.append(fork_here())
+            return answers
+
+    lock, code = c.lock("forked", TTL), 1
+    with monkeypatch.context() as patch:
+        patch.setattr(c.masters, "engine", Forking())
+        try:
+            assert lock.acquire(blocking=False)
+        except ClientClosed:
+            code = 1 if c.client_state.held else 0
+        finally:
+            if pids == [0]:
+                os._exit(code)
+    assert [exit_code(pid) for pid in pids] == [0]
+    assert lock.release()
     nothing_left(valkey)
 
 
