@@ -39,6 +39,8 @@ def acquire(
         answers = masters.engine.exchange(attempt.requests, need, policy.node_timeout, policy.wait)
         if has_faults(answers, masters):
             note_faults(answers, masters)
+        if lock._client_state.generation != generation:  # the end of the exchange lets signals in
+            raise ClientClosed(CONTINUED_BY_PARENT)
         outcome: Lease | AcquireFailure | None = lock._finish_attempt(attempt, answers[0])
         if outcome is None:
             outcome = drive(acquire_lock(lock, blocking, timeout, attempt), masters, answers, generation)

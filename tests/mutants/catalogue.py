@@ -1256,6 +1256,7 @@ GREENLETS = [
         "redlock_fast/threads/fast_path.py",
         judges("real/threads/fork"),
         ("child-asks-for-its-parents-token", "if lock._generation != generation:", "if False:"),
+        ("child-has-its-parents-lock", "if lock._client_state.generation != generation:", "if False:"),
         ("child-releases-its-parents-token", "error, generation)", "error, lock._generation)"),
     ),
     *of(
