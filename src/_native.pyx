@@ -112,6 +112,7 @@ cdef class _Ticket:
     cdef size_t count
     cdef bint batch
     cdef object context
+    cdef bint cancelled  # after hub_on_ready had returned it: on_ready drops it
     cdef hub *home  # where the event loop waits; retained, for a garbage collector may free the engine first
 
     def __dealloc__(self):
@@ -380,9 +381,9 @@ cdef class NativeEngine:
         return fd
 
     def close_loop_fd(self):
+        self._cancel_all()
         with nogil:
             hub_close_loop_fd(self._hub)
-        self._tickets.clear()
 
     def submit(self, requests, need, double timeout, int wait, double stall, context):
         cdef hub_quorum quorum
@@ -405,8 +406,13 @@ cdef class NativeEngine:
         return ticket if awaited else None
 
     def cancel(self, _Ticket ticket):
-        with nogil:
-            hub_leave(self._hub, &ticket.waiter)
+        cdef bint had = True
+        if ticket.home is not NULL:
+            with nogil:
+                had = hub_leave(self._hub, &ticket.waiter) != 0
+        if not had:  # on_ready holds a pointer to it: a finalizer, or another thread, calls
+            ticket.cancelled = True
+            return
         ticket.left()
         ticket.context = None
         self._tickets.discard(ticket)
@@ -432,9 +438,10 @@ cdef class NativeEngine:
         self._finish()
         result = []
         for ticket in tickets:
-            if PySet_Discard(self._tickets, ticket):  # still expected: a callback may have forgotten it
+            # still expected: a callback, or a finalizer, may have cancelled it
+            if PySet_Discard(self._tickets, ticket) and not ticket.cancelled:
                 result.append((ticket.context, self._answers(ticket)))
-                ticket.context = None
+            ticket.context = None
         return result
 
     def next_timeout(self):
@@ -510,7 +517,7 @@ cdef class NativeEngine:
 
     def after_fork_in_child(self):
         hub_after_fork_in_child(self._hub)
-        self._tickets.clear()
+        self._cancel_all()
         for tls in self._tls:
             if tls is not None:
                 socket.close((<_TlsSocket> tls).sock.detach())
@@ -521,6 +528,11 @@ cdef class NativeEngine:
     cdef int _check(self, int master) except -1:
         if not 0 <= master < self._masters:
             raise IndexError(f"master {master} of {self._masters}")
+        return 0
+
+    cdef int _cancel_all(self) except -1:
+        for ticket in list(self._tickets):
+            self.cancel(ticket)
         return 0
 
     cdef int _kind(self, object dialect) except -1:

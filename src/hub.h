@@ -202,7 +202,8 @@ int hub_has_quorum(const hub_op *op);
 /* Submit and wait. After HUB_SIGNALS run the signal handlers, then call hub_wait, or hub_leave to give up. */
 enum hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double idle_timeout);
 enum hub_state hub_wait(hub *h, hub_waiter *w);
-void hub_leave(hub *h, hub_waiter *w);
+/* Returns whether the hub still had the waiter: hub_on_ready has not returned it. */
+int hub_leave(hub *h, hub_waiter *w);
 
 /* For an event loop; no call here waits. Returns the fd that the loop watches, -1 if there can be none. */
 int hub_loop_fd(hub *h);

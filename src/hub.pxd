@@ -76,7 +76,7 @@ cdef extern from "hub.h" nogil:
     bint hub_has_quorum(const hub_op *op)
     hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double idle_timeout)
     hub_state hub_wait(hub *h, hub_waiter *w)
-    void hub_leave(hub *h, hub_waiter *w)
+    int hub_leave(hub *h, hub_waiter *w)
     int hub_loop_fd(hub *h)
     void hub_close_loop_fd(hub *h)
     void hub_submit(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double idle_timeout, void *owner)

@@ -476,9 +476,11 @@ void hub_abandon_waiter(hub *h, hub_waiter *w) {
     queue_remove(h, w);
 }
 
-void hub_leave(hub *h, hub_waiter *w) {
+int hub_leave(hub *h, hub_waiter *w) {
     hub_lock(h);
+    int had = w->queue != NULL;
     hub_abandon_waiter(h, w);
     if (!w->owner && hub_can_lead(h)) hub_lead_flush_unlocks(h);
     hub_unlock(h);
+    return had;
 }

@@ -54,6 +54,45 @@ def test_forgotten_is_never_reported_and_its_reply_is_dropped(fleet: MakeFleet) 
     assert f.connection_state(0).late_replies == 1
 
 
+@pytest.mark.parametrize("ending", ["cancel", "close_loop_fd"])
+def test_forgotten_by_a_finalizer_while_it_is_collected(fleet: MakeFleet, ending: str) -> None:
+    """The garbage collector runs in on_ready, and a finalizer cancels a task. Catches: use after free."""
+    f = fleet(granting)
+    f.engine.fileno()
+
+    class Finalized:
+        def __init__(self, tickets: list[object]) -> None:
+            self.tickets, self.cycle = tickets, self
+
+        def __del__(self) -> None:
+            while self.tickets:
+                f.engine.cancel(self.tickets.pop())
+            if ending == "close_loop_fd":
+                f.engine.close_loop_fd()
+
+    before = gc.get_threshold()
+    try:
+        for turn in range(20):
+            gc.disable()
+            tickets = [f.engine.submit([acquire(b"%d" % n, 1)], 1, LONG, 0, 0.0, n) for n in range(20)]
+            f.engine.flush()
+            f.session(0).wait_commands(20 * (turn + 1))
+            Finalized(tickets)
+            del tickets
+            lists: list[list[object]] = [[] for _ in range(200)]  # the next one is allocated
+            gc.set_threshold(1)
+            gc.enable()
+            f.engine.on_ready()
+            gc.disable()
+            gc.set_threshold(*before)
+            del lists
+            gc.collect()
+            assert f.engine.on_ready() == []
+    finally:
+        gc.set_threshold(*before)
+        gc.enable()
+
+
 def test_forgotten_keeps_its_place_on_the_wire(fleet: MakeFleet) -> None:
     f = fleet(granting, granting)
     loop = Loop(f)
