@@ -401,7 +401,7 @@ def test_fork_by_a_signal_handler_while_a_granted_acquire_waits_for_all(
 def test_fork_by_a_signal_handler_right_after_the_exchange_of_an_acquire(
     valkey: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The end of the exchange lets signals in. Catches: a child that releases its parent's lock as it ends."""
+    """The end of the exchange lets signals in. Catches: a child that releases its parent's lock."""
     c = connected(valkey)
     pids: list[int] = []
     engine = c.masters.engine
