@@ -218,7 +218,8 @@ cdef inline object at(object column, Py_ssize_t row):
 cdef class _TlsSocket:
     cdef object sock
     cdef object move  # tls_errors.move
-    cdef object interrupt  # raised by a signal handler while bytes moved; the caller re-raises it
+    cdef object interrupt  # raised by a signal handler while bytes moved; the caller re-raises it,
+    cdef unsigned long interrupted  # in this thread
     cdef unsigned long thread  # the thread that moves bytes now
     cdef hub_transport transport
 
@@ -248,7 +249,7 @@ cdef class _TlsSocket:
             return -EAGAIN
         if isinstance(error, (OSError, ValueError)):
             return -(getattr(error, "errno", None) or EIO)
-        self.interrupt = error
+        self.interrupt, self.interrupted = error, self.thread
         return -EINTR
 
 
@@ -272,6 +273,16 @@ cdef ssize_t tls_receive(void *context, char *data, size_t size) noexcept with g
         return tls.failed(error)
     finally:
         tls.thread = 0
+
+
+cdef int raise_interrupt(list sockets) except -1:
+    """Raise what a signal handler raised while this thread moved the bytes of one of these TLS sockets."""
+    for tls in sockets:
+        if tls is not None and (<_TlsSocket> tls).interrupt is not None:
+            if (<_TlsSocket> tls).interrupted == PyThread_get_thread_ident():
+                error, (<_TlsSocket> tls).interrupt = (<_TlsSocket> tls).interrupt, None
+                raise error
+    return 0
 
 
 # --- the engine -----------------------------------------------------------------------------------
@@ -365,7 +376,7 @@ cdef class NativeEngine:
             while state == HUB_SIGNALS:
                 state = self._resume(&ticket.waiter)
             if self._tls_used:
-                self._raise_interrupt()  # the break that it caused may have decided these requests
+                raise_interrupt(self._tls)  # the break that it caused may have decided these requests
             return self._answers(ticket)
         finally:
             self._finish()
@@ -418,7 +429,7 @@ cdef class NativeEngine:
         self._tickets.discard(ticket)
 
     def flush(self):
-        self._raise_interrupt()
+        raise_interrupt(self._tls)
         with nogil:
             hub_flush(self._hub)
         self._finish()
@@ -426,7 +437,7 @@ cdef class NativeEngine:
     def on_ready(self):
         cdef hub_waiter *decided
         cdef _Ticket ticket
-        self._raise_interrupt()  # of the previous round; this round's decisions must be returned
+        raise_interrupt(self._tls)  # of the previous round; this round's decisions must be returned
         with nogil:
             decided = hub_on_ready(self._hub)
         tickets = []
@@ -453,7 +464,7 @@ cdef class NativeEngine:
     def maintain(self):
         with nogil:
             hub_maintain(self._hub)
-        self._finish()
+        self._end(self._tls)
 
     def drain(self, double timeout):
         if self._tls_used and self._inside():
@@ -463,7 +474,7 @@ cdef class NativeEngine:
         while True:
             with nogil:
                 done = hub_drain(self._hub, min(timeout, 0.05))
-            self._finish()
+            self._end(self._tls)
             timeout = end - time.monotonic()
             if done or not timeout > 0:
                 return done != 0
@@ -502,7 +513,7 @@ cdef class NativeEngine:
         if self._tls_used and self._inside():
             self._deferred.append(partial(self.close, on_socket))
             return
-        whole = []
+        whole, sockets = [], list(self._tls)
         for master in range(self._masters):
             hub_get_connection_state(self._hub, master, &state)
             whole.append(state.attached != 0)
@@ -514,6 +525,7 @@ cdef class NativeEngine:
                 on_socket(sock)
         with nogil:
             hub_stop_helper(self._hub)  # no request is left that a thread waits for
+        raise_interrupt(sockets)
 
     def after_fork_in_child(self):
         hub_after_fork_in_child(self._hub)
@@ -572,7 +584,7 @@ cdef class NativeEngine:
         cdef hub_state state
         try:
             PyErr_CheckSignals()
-            self._raise_interrupt()
+            raise_interrupt(self._tls)
         except BaseException:
             with nogil:
                 hub_leave(self._hub, waiter)
@@ -596,13 +608,6 @@ cdef class NativeEngine:
             return BatchVotes([0] * requests.count, [0] * requests.count, dict.fromkeys(range(requests.count), votes))
         self._deferred.extend([partial(self.exchange, [one], 0, 0.0) for one in requests if one.resend_for])
         return [votes] * len(requests)
-
-    cdef int _raise_interrupt(self) except -1:
-        for tls in self._tls:
-            if tls is not None and (<_TlsSocket> tls).interrupt is not None:
-                error, (<_TlsSocket> tls).interrupt = (<_TlsSocket> tls).interrupt, None
-                raise error
-        return 0
 
     cdef object _votes(self, hub_op *op):
         cdef int i
@@ -639,8 +644,19 @@ cdef class NativeEngine:
             self._on_break()
         if self._deferred and not self._inside():
             deferred, self._deferred = self._deferred, []
-            for call in deferred:
-                call()
+            try:
+                while deferred:
+                    deferred.pop(0)()
+            finally:
+                self._deferred = deferred + self._deferred  # the next call goes on, if one raised
+        return 0
+
+    cdef int _end(self, list sockets) except -1:
+        """As ``_finish``, and raise what a signal handler raised in a TLS socket."""
+        try:
+            raise_interrupt(sockets)
+        finally:
+            self._finish()
         return 0
 
 

@@ -7,16 +7,19 @@ import signal
 import socket
 import ssl
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.fleet import ENOUGH, LONG, SOON, MakeFleet, Stopwatch, acquire, del_words, release, set_words
+from support.fleet import (
+    ENOUGH, LONG, SOON, MakeFleet, Stopwatch, acquire, del_words, keys, release, set_words,
+)  # fmt: skip
 from support.forking import exit_code, fork_here
 from support.scripted import Pair, Words, always, failing, granting, once_all_came, refusing, silent, tcp_pair
 from support.tls import Tls
-from support.waiting import DEADLINE, start
+from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast.engine.contract import FAULT, FLUSHED, NO_REPLY, Wait
+from redlock_fast.engine.contract import FAULT, FLUSHED, NO_REPLY, Votes, Wait
 
 
 @pytest.fixture(scope="session")
@@ -193,6 +196,92 @@ def test_interrupt(fleet: MakeFleet, tls: Pair) -> None:
         assert f.until_broken(0)
         f.reattach(0)
         assert f.ask(acquire(b"next", 1), 1).values == (3,)
+
+
+@pytest.fixture
+def in_a_socket(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """``in_a_socket(handler)``: once, as the main thread next reads, it runs a signal handler."""
+    receive = ssl.SSLSocket.read
+    handlers: list[Callable[[], None]] = []
+
+    def handling(sock: ssl.SSLSocket, *words: Any) -> int | bytes:
+        if handlers and threading.current_thread() is threading.main_thread():
+            handlers.pop()()
+        return receive(sock, *words)
+
+    monkeypatch.setattr(ssl.SSLSocket, "read", handling)
+    return handlers.append
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("turn", range(5))
+def test_interrupt_is_raised_in_the_thread_of_its_handler(
+    fleet: MakeFleet, tls: Pair, in_a_socket: Callable[[Callable[[], None]], None], turn: int
+) -> None:
+    """The main thread leads, and the end of the connection ends the exchanges of all threads."""
+    f = fleet(silent, pair=tls)
+
+    def push_when_all_wait() -> list[Votes]:
+        f.session(0).wait_commands(1)
+        others = [f.ask_in_background(acquire(b"other", 1), 1) for _ in range(6)]
+        in_a_socket(interrupt)
+        f.session(0).send(b">1\r\n+")
+
+        def ended() -> bool:
+            f.session(0).send(b"x")  # a part of the push, until the main thread is the one that reads it
+            return others[0].done()
+
+        eventually(ended, "the main thread reads")
+        return [other.result(SOON) for other in others]
+
+    helper = start(push_when_all_wait)
+    with pytest.raises(KeyboardInterrupt):
+        f.ask(acquire(b"main", 1), 1)
+    assert [votes.values for votes in helper.result(SOON)] == [(FAULT,)] * 6
+
+
+@pytest.mark.parametrize("operation", ["drain", "maintain"])
+def test_interrupt_of_other_calls(
+    fleet: MakeFleet, tls: Pair, in_a_socket: Callable[[Callable[[], None]], None], operation: str
+) -> None:
+    """Catches: an interrupt that a later call raises, or none."""
+    f = fleet(silent, pair=tls)
+    f.ask(acquire(b"k", 1), need=0)
+    f.session(0).wait_commands(1)
+    in_a_socket(interrupt)
+    f.session(0).send(b">1\r\n+x\r\n")
+    with pytest.raises(KeyboardInterrupt):
+        f.until(lambda: operation == "drain" and f.engine.drain(LONG) and False, "the interrupt is raised")
+    f.ask(acquire(b"next", 1), 1, timeout=0.0)
+
+
+@pytest.mark.parametrize("ending", ["return", "raise"])
+def test_handler_that_releases_many_locks_inside_of_a_socket(
+    fleet: MakeFleet, tls: Pair, in_a_socket: Callable[[Callable[[], None]], None], ending: str
+) -> None:
+    """All releases arrive. Catches: those behind one that raises are lost, or each calls the next one."""
+    f = fleet(silent, pair=tls)
+    many = keys(2000)
+
+    def handler() -> None:
+        f.exchange([release(key, 1, resend_for=LONG) for key in many], need=1)
+        if ending == "raise":
+            raise KeyboardInterrupt
+
+    f.ask(acquire(b"k", 1), need=0)
+    in_a_socket(handler)
+    f.session(0).send(b">1\r\n+x\r\n")
+    session = f.session(0)
+    if ending == "raise":
+        with pytest.raises(KeyboardInterrupt):
+            f.until(lambda: False, "the handler raises")
+        f.until_broken(0)
+        session = f.reattach(0)
+    f.until(lambda: len(session.commands) >= len(many), "all releases arrive")
+    assert {words[1] for words in session.commands} >= set(many)
 
 
 @pytest.mark.parametrize("ending", ["close", "drain", "maintain"])
