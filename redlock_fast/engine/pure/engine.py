@@ -297,7 +297,16 @@ class PureEngine:
                 self._reported_breaks = breaks
                 self._on_break()
             while self._deferred:
-                self._deferred.popleft()()
+                self._call_deferred()
+
+    def _call_deferred(self) -> None:
+        """Does what was deferred. Each call ends here, too, and must find no other one: it would recurse."""
+        calls, self._deferred = self._deferred, deque()
+        try:
+            while calls:
+                calls.popleft()()
+        finally:
+            self._deferred.extendleft(reversed(calls))  # the next call goes on, if one raised
 
     def _refuse(self, waiter: Waiter) -> None:
         """Nothing is sent for a signal handler that interrupted the engine.
