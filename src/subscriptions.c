@@ -158,8 +158,9 @@ static int64_t subscription_deadline(const hub_op *op) {
 static void on_subscription_change(hub *h, hub_op *op) REQUIRES(h) {
     hub_decide_if_determined(h, op);
     if (op->decided) return;
+    int64_t before = op->sub->deadline;
     op->sub->deadline = subscription_deadline(op);
-    if (op->waiter) hub_move_deadline_earlier(h, op->waiter, op->sub->deadline);
+    if (op->waiter && op->sub->deadline < before) hub_move_deadline_earlier(h, op->waiter, op->sub->deadline);
 }
 
 int hub_subscription_reply(hub *h, hub_op *op, int master, int64_t pttl, int64_t asked) {

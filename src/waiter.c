@@ -212,9 +212,9 @@ void hub_expire(hub *h, int64_t now) {
 }
 
 void hub_move_deadline_earlier(hub *h, hub_waiter *w, int64_t deadline) {
+    if (w->owner && deadline < w->limit) hub_notify_loop(h); /* also if a thread's is earlier */
     if (deadline >= h->next_deadline) return;
     h->next_deadline = deadline;
-    if (w->owner) hub_notify_loop(h);
     if (h->subs.poller_blocked) hub_kick(h);
 }
 

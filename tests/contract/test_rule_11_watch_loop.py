@@ -51,6 +51,21 @@ def test_due_is_hastened(fleet: MakeFleet) -> None:
     assert not loop.completed
 
 
+def test_due_is_hastened_by_a_thread_that_ends_earlier(fleet: MakeFleet) -> None:
+    """Rule 10. Catches: a loop that sleeps on, because the time of the thread was earlier still."""
+    f = fleet(silent, commands=WATCHING)
+    loop = Loop(f)
+    loop.submit([watch(b"k", f.all)], need=1, timeout=LONG)
+    f.engine.flush()
+    f.session(0).wait_commands(2)
+    reading = start(lambda: f.ask(get(b"x", 1), 1, timeout=0.2))
+    f.session(0).wait_commands(3)
+    f.session(0).send(b"+OK\r\n:30000\r\n")
+    assert reading.result(SOON).values == (NO_REPLY,)
+    assert (f.engine.next_timeout() or 0.0) <= 30.001
+    assert loop.readable()
+
+
 def test_a_reply_that_is_read_late_does_not_put_off_the_end(fleet: MakeFleet) -> None:
     """The reply has the ttl of the key. Catches: a paused process that waits for so much longer."""
     f = fleet(silent, commands=WATCHING)
