@@ -12,8 +12,19 @@
 /* The numbers that are posted to waiter.wake. */
 enum { WAKE_TO_LEAD = 1, WAKE_DECIDED };
 
-static void wake_first(hub_waiter *w) {
+/* The first thread that is inside the hub: one that runs a signal handler may stay outside for long. */
+static hub_waiter *first_inside(hub_waiter *w) {
     while (w && !w->waiting) w = w->next;
+    return w;
+}
+
+/* Whether there is output that no waiting thread will flush. */
+static int lacks_flush(const hub *h) REQUIRES(h) {
+    return h->output_pending && !(h->waiting_threads && first_inside(h->waiting.first));
+}
+
+static void wake_first(hub_waiter *w) {
+    w = first_inside(w);
     if (w) waitword_post(&w->wake, WAKE_TO_LEAD);
 }
 
@@ -234,7 +245,7 @@ void hub_take_leadership(hub *h) {
 }
 
 void hub_release_leadership_unlocks(hub *h) {
-    if (h->output_pending && !h->waiting_threads) { /* no waiting thread will flush this output */
+    if (lacks_flush(h)) {
         hub_wake_decided(h);
         hub_flush_now_unlocks(h);
     }
@@ -395,6 +406,7 @@ static enum hub_state wait_decided_and_unlock(hub *h, hub_waiter *w, hub_waiter 
     }
     w->waiting = 0;
     if (h->subs.poller == w) h->subs.poller = NULL;
+    if (lacks_flush(h) && hub_can_lead(h)) hub_lead_flush_unlocks(h);
     if (!w->undecided) queue_remove(h, w); /* no thread has to wake this one */
     wake_successor(h); /* this thread may be the one that was woken to lead */
     hub_unlock(h);

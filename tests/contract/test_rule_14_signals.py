@@ -10,12 +10,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from types import FrameType
+from typing import Any
 
 import pytest
 from support.fleet import LONG, SOON, Fleet, MakeFleet, Stopwatch, acquire
 from support.scripted import silent
-from support.waiting import start
+from support.waiting import DEADLINE, start
 
 from redlock_fast.engine.contract import NO_REPLY, Wait
 
@@ -252,3 +254,45 @@ def test_interrupts_at_any_moment(fleet: MakeFleet, handle: Handle) -> None:
     f.until(
         lambda: all(f.connection_state(master).pending == 0 for master in range(3)), "no reply is left over"
     )
+
+
+def test_requests_are_sent_while_a_handler_runs_for_long(fleet: MakeFleet, handle: Handle) -> None:
+    """They are submitted just before the last thread leaves that is not in a handler. Catches: they stay."""
+    f = fleet(silent, silent)
+    inside, end = threading.Event(), threading.Event()
+
+    def last_long() -> None:
+        inside.set()
+        end.wait(3 * DEADLINE)
+
+    handle(last_long)
+    session, send, exchange = f.session(0), f.session(0).sock.send, f.engine.exchange
+    unsent = [acquire(b"unsent", 0b01)]
+
+    def lead() -> Future[Any]:
+        return start(lambda: exchange([acquire(b"leader", 0b01)], 1, LONG))
+
+    def others() -> None:
+        f.session(1).wait_commands(1)
+        to_main()
+        assert inside.wait(SOON)
+        for turn in range(20):
+            leading = lead() if turn else first
+            session.wait_commands(2 * turn + 1)
+            time.sleep(0.003)  # the leader polls for long, and takes a moment to wake up
+            replies = b":1\r\n" * (2 if turn else 1)
+            send(replies)
+            exchange(unsent, 0, 0.0)  # at once: before the leader has woken up
+            leading.result(SOON)
+            session.wait_commands(2 * turn + 2)
+
+    def ended(_: object) -> None:
+        end.set()
+        f.session(1).send(b":1\r\n")
+
+    first = lead()  # so that the main thread does not lead: a handler of the pure engine's leader holds it up
+    session.wait_commands(1)
+    helper = start(others)
+    helper.add_done_callback(ended)
+    f.ask(acquire(b"main", 0b10), 1)
+    helper.result(SOON)

@@ -244,11 +244,16 @@ class Hub:
 
         If it leaves output that no waiting thread will send, it first sends it.
         """
-        others_wait = len(self.waiting) > (me in self.waiting)
-        if self.output_pending and not others_wait and (self.leader is me or self._take_leadership(me)):
+        must_flush = self.output_pending and not self._others_flush(me)
+        if must_flush and (self.leader is me or self._take_leadership(me)):
             return self._round_step(me, 0.0)
         self.leave(me)
         return None
+
+    def _others_flush(self, me: Waiter) -> bool:
+        """Whether another thread waits that will flush. The main one may run a signal handler for long."""
+        main = threading.main_thread().ident
+        return any(waiter is not me and waiter.thread != main for waiter in self.waiting)
 
     def leave(self, me: Waiter) -> None:
         """Removes a thread from the hub, and wakes its successor."""
