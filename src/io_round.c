@@ -226,6 +226,15 @@ static int reply_fits(int expected, enum reply_kind kind, reply_bytes reply) {
     return first == '-' || first == '!';
 }
 
+/* Returns 0 without memory: then no byte of it is left in the output, for its reply would go to the next request. */
+static int append_fallback(hub_link *l, const hub_template *fallback, hub_op *op, int64_t sent) {
+    size_t before = buffer_size(&l->out);
+    if (!link_encode(l, fallback, op)) return 0;
+    if (link_add_pending(l, fallback, op, sent, SLOT_FALLBACK)) return 1;
+    l->out.tail = l->out.head + before;
+    return 0;
+}
+
 /* Gives one whole reply to the oldest pending request. Returns what is wrong with the reply, or NULL. */
 static const char *process_reply(hub *h, int master, enum reply_kind kind, reply_bytes reply, int64_t number,
                                  int64_t now) REQUIRES(h) {
@@ -245,7 +254,7 @@ static const char *process_reply(hub *h, int master, enum reply_kind kind, reply
      * fallback would follow it. */
     int wanted = !op->decided || op->resend_for || !op->quorum.need;
     if (kind == REPLY_OTHER && fallback && wanted && slot.kind == SLOT_REPLY && is_noscript(reply) &&
-        link_encode(l, fallback, op) && link_add_pending(l, fallback, op, slot.sent, SLOT_FALLBACK)) {
+        append_fallback(l, fallback, op, slot.sent)) {
         h->output_pending = 1;
         hub_op_release(op);
         return NULL;
