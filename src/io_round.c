@@ -298,8 +298,10 @@ static int process_input(hub *h, int master, int64_t now) REQUIRES(h) {
         } else if (kind == REPLY_MALFORMED) wrong = "malformed reply";
         else if (kind != REPLY_ATTRIBUTE) {
             if (!replies++ && l->flushed) measure_round_trip(h, l, link_oldest_pending(l), now);
+            const link_slot *slot = link_oldest_pending(l);
+            int counts = slot && slot->kind != SLOT_LEADING;
             wrong = process_reply(h, master, kind, in, number, now);
-            code = kind == REPLY_OTHER ? match_error(in, transient_errors, NO_MASTER) : NULL;
+            code = counts && kind == REPLY_OTHER ? match_error(in, transient_errors, NO_MASTER) : NULL;
         }
         buffer_take(&l->in, in.size);
     }

@@ -10,7 +10,7 @@ from support.scripted import Words, always, granting
 from support.waiting import eventually
 
 from redlock_fast.engine.contract import FAULT, NOT_MASTER_ERRORS, RETRY_AFTER, TRANSIENT_ERRORS, Request
-from redlock_fast.wire.commands import Verb
+from redlock_fast.wire.commands import Script, Verb, command
 
 BUSY = b"-BUSY Redis is busy running a script.\r\n"
 busy = always(BUSY)
@@ -170,3 +170,12 @@ def test_a_script_that_was_sent_as_text(fleet: MakeFleet) -> None:
     session = f.session(0)
     f.until(lambda: len(session.commands) >= 4, "all of it is sent again")
     assert [words[0] for words in session.commands[:4]] == [b"EVALSHA", b"EVAL"] * 2
+
+
+def test_a_script_with_a_rollback_that_was_sent_as_text(fleet: MakeFleet) -> None:
+    """Catches: a fallback, which names no rollback_verb, and so is sent again after its rollback."""
+    commands = (Script(b"return 1").template(0, rollback_verb=1), command(b"DEL", 0))
+    f = fleet(lambda words: b"-NOSCRIPT\r\n" if words[0] == b"EVALSHA" else BUSY, commands=commands)
+    f.ask(Request(0, (b"k",), 1, 30.0), need=1)
+    maintain(f)
+    assert [words[0] for words in f.session(0).commands] == [b"EVALSHA", b"EVAL"]

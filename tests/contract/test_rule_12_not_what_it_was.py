@@ -6,9 +6,9 @@ import pytest
 from support.fleet import MakeFleet, acquire, del_words, release
 from support.miniloop import Loop
 from support.scripted import always, granting
-from support.watching import EVERYTHING
+from support.watching import EVERYTHING, WATCHING, watch
 
-from redlock_fast.engine.contract import FAULT, FLUSHED, NOT_MASTER_ERRORS
+from redlock_fast.engine.contract import FAULT, FLUSHED, MAX_DETAIL, NO_REPLY, NOT_MASTER_ERRORS
 
 
 def test_a_flush_ends_the_connection_though_nothing_is_watched(fleet: MakeFleet) -> None:
@@ -51,4 +51,17 @@ def test_it_may_say_so_after_the_decision(fleet: MakeFleet) -> None:
     assert f.ask(acquire(b"k", f.all), need=1).granted == 1
     f.session(1).release()
     assert f.until_broken(1).startswith("READONLY")
+    assert f.connection_state(0).attached
+
+
+def test_it_may_say_so_at_length(fleet: MakeFleet) -> None:
+    """Catches: an error of more bytes than are stored as the reason of a fault."""
+    f = fleet(always(b"-LOADING %b\r\n" % (b"x" * MAX_DETAIL)))
+    assert f.ask(acquire(b"k", 1), need=1).values == (FAULT,)
+    assert f.until_broken(0).startswith("LOADING")
+
+
+def test_a_reply_that_precedes_the_one_that_counts_says_nothing(fleet: MakeFleet) -> None:
+    f = fleet(lambda words: b"-LOADING no\r\n" if words[0] == b"CLIENT" else b":-1\r\n", commands=WATCHING)
+    assert f.ask(watch(b"k", 1), need=1, timeout=0.1).values == (NO_REPLY,)
     assert f.connection_state(0).attached

@@ -259,6 +259,7 @@ class Connection:
         if template is not None and template.reply and first not in (ERRORS if detail else template.reply):
             raise ProtocolError("a reply that its request cannot have")
         reply = bytes(self.incoming[:end]) if template is not None and template.watch else b""
+        code = error_code(bytes(self.incoming[:end])) if detail else b""
         self.pending.popleft()
         self.flushed -= 1
         del self.incoming[:end]
@@ -273,13 +274,14 @@ class Connection:
             request.count(channel.index, value, detail)
         request.settle()
         if detail:
-            self._on_error(request, template, error_code(detail) if isinstance(detail, bytes) else b"", now)
+            self._on_error(request, code, now)
         elif request.request.resend_for and channel.resend:
             channel.resend_all(now)  # the master can do it again
 
-    def _on_error(self, request: PendingRequest, template: Template, code: bytes, now: float) -> None:
+    def _on_error(self, request: PendingRequest, code: bytes, now: float) -> None:
         """After a transient error, a request that must arrive joins the resend queue."""
-        if request.request.resend_for and template.rollback_verb is None and code in TRANSIENT_ERRORS:
+        taken_back = self.codec[request.request.verb].rollback_verb is not None  # a fallback does not say so
+        if request.request.resend_for and not taken_back and code in TRANSIENT_ERRORS:
             self.channel.resend.add(request, now)
         if code in NOT_MASTER_ERRORS:
             raise ConnectionError(f"{code.decode()}: it may be no master any more")
