@@ -27,6 +27,8 @@ IGNORES = "trap 'echo heard' TERM; echo $$; while :; do sleep 0.1; done"
 #: A lease that is over soon after it is not extended any more.
 SHORT = ("--ttl", "3")
 QUICK = ("--grace", "0.2")
+#: A grace in which a busy machine runs the command; the lease outlasts it.
+LONGER = ("--ttl", "6", "--grace", "2")
 
 
 def holders(nodes: list[redis.Redis], key: str) -> int:
@@ -302,7 +304,7 @@ def test_a_lost_lock_ends_the_command(once: Command, valkey: Masters, raw: Raw) 
 
 
 def test_who_ignores_the_loss_is_killed(command: Command, valkey: Masters, raw: Raw) -> None:
-    with running(command.start("exec", "job", *SHORT, *QUICK, *sh(IGNORES))) as process:
+    with running(command.start("exec", "job", *LONGER, *sh(IGNORES))) as process:
         pid = int(first_line(process))
         for node in raw(valkey):
             wipe(node)
