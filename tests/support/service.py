@@ -101,8 +101,8 @@ def test_another_client_may_unlock_with_the_key(masters):
 
 def test_a_lock_ends_by_itself(masters):
     locks = Redlock(masters, retry_count=100, retry_delay=0.05)
-    assert locks.lock("short", 300)
     began = time.time()
+    assert locks.lock("short", 300)
     lock = locks.lock("short", 300)
     assert lock
     assert time.time() - began > 0.1

@@ -90,7 +90,7 @@ async def test_aioredlock(valkey: Masters, options: Options) -> None:
 @on_loops
 async def test_aioredlock_extends_what_has_no_timeout(valkey: Masters, options: Options) -> None:
     """As long as it is held, although nothing else refers to the object; destroy releases it."""
-    manager = Aioredlock(valkey.urls, internal_lock_timeout=1.0, **options)
+    manager = Aioredlock(valkey.urls, internal_lock_timeout=4.0, **options)
     await manager.lock("leader")
     (lock,) = await manager.get_active_locks()
     lease = lock.held.lease

@@ -32,6 +32,8 @@ pytestmark = pytest.mark.usefixtures("all_masters")
 Raw = Callable[[Masters], list[redis.Redis]]
 Options = dict[str, Any]
 
+#: Milliseconds. A lease whose end a test waits for. It outlasts a pause of the machine between two calls.
+SHORT = 2000
 #: Addresses without a server.
 DEAD = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
 
@@ -210,6 +212,8 @@ def test_redlock_py_says_when_masters_are_down(masters: Masters, options: Option
     locks.unlock(lock)
     nothing_left(masters)
     down = redlock_py_.Redlock([*masters.urls[:2], *DEAD], **impatient(options))
+    down._client.connect(0.01)
+    eventually(lambda: down._client.masters.connector.connected().bit_count() == 2, "two are connected")
     with pytest.raises(redlock_py_.MultipleRedlockException, match="not connected") as caught:
         down.lock("r", 60_000)
     assert len(caught.value.errors) == 3
@@ -284,7 +288,7 @@ def test_a_nested_acquire_of_a_lost_lock_raises(valkey: Masters, options: Option
     """An acquire in its place would hide the loss from the outer block."""
     kind: Any = redlock.ReentrantRedLock if library == "redlock" else redlock_plus.RLock
     error = redlock.RedLockError if library == "redlock" else redlock_plus.RedlockError
-    lock = kind("r", valkey.urls, ttl=300, **options)
+    lock = kind("r", valkey.urls, ttl=SHORT, **options)
     assert lock.acquire()
     assert lock.acquire()
     eventually(lambda: not lock._lock.locked(), "the lease ends")
@@ -389,7 +393,7 @@ def test_redlock_plus(valkey: Masters, options: Options, raw: Raw) -> None:
 
 
 def test_redlock_plus_extends_by_itself(valkey: Masters, options: Options) -> None:
-    lock = redlock_plus.Lock("r", valkey.urls, ttl=1000, **options)
+    lock = redlock_plus.Lock("r", valkey.urls, ttl=2 * SHORT, **options)
     assert lock.acquire()
     assert lock._lock is not None
     lease = lock._lock.lease
@@ -425,11 +429,11 @@ def test_a_dropped_object_does_not_end_the_extension(valkey: Masters, options: O
 
 
 def test_redlock_plus_stops_extending(valkey: Masters, options: Options) -> None:
-    lock = redlock_plus.Lock("r", valkey.urls, ttl=500, **options)
+    lock = redlock_plus.Lock("r", valkey.urls, ttl=SHORT, **options)
     lock.stop_autoextend()
     assert lock.acquire_or_extend(timeout=0)
     lock.stop_autoextend()
-    assert lock.acquire_or_extend() > 400
+    assert 0 < lock.acquire_or_extend() < SHORT
     eventually(lambda: not lock.locked(), "the lease ends")
     lock.release()
 
@@ -559,7 +563,7 @@ def test_pottery_says_so_in_extend_and_release_too(options: Options) -> None:
         with Masters(1, server="valkey") as masters:
             settings = {"auto_release_time": 60, **impatient(options), "raise_on_redis_errors": loud}
             lock = pottery.Redlock(key="r", masters=set(masters.urls), **settings)
-            assert lock.acquire()
+            eventually(lock.acquire, "the master is connected, which may take longer than the timeout")
             lock.release()
             with pytest.raises(pottery.ReleaseUnlockedLock):
                 lock.release()
@@ -705,7 +709,7 @@ def test_lock_class_counts_as_redis_py_does(valkey: Masters, options: Options, r
     assert late.acquire() is False
     assert late.acquire(blocking_timeout=-1) is False
     assert lock.extend(100)
-    assert sum(119_000 < int(node.pttl("r")) <= 120_000 for node in raw(valkey)) >= 3
+    assert sum(105_000 < int(node.pttl("r")) <= 120_000 for node in raw(valkey)) >= 3
     for attempt in (lambda: lock.extend(121, replace_ttl=True), lambda: lock.extend(-1000)):
         with pytest.raises(redis.exceptions.LockError, match="ttl"):
             attempt()
@@ -743,7 +747,7 @@ def test_lock_class_extends_by_what_is_added(valkey: Masters, options: Options, 
 
 def test_lock_class_without_a_timeout_lasts(valkey: Masters, options: Options) -> None:
     """For as long as it is held: it is extended, and it ends with its process."""
-    kind = redis_py.lock_class(valkey.urls, ttl=1.0, **options)
+    kind = redis_py.lock_class(valkey.urls, ttl=2 * SHORT / 1000, **options)
     lock = kind(redis.Redis, "r")
     with lock:
         lease = lock._held().lease

@@ -115,7 +115,7 @@ def test_a_single_run_is_measured(valkey: Masters, connected: MakeClient, clock:
 
 @both_clients
 def test_outcomes(valkey: Masters, connected: MakeClient, clock: Jumping) -> None:
-    client = connected(valkey, clock=clock, ttl=10.0, node_timeout=0.5, connect_timeout=0.5)
+    client = connected(valkey, clock=clock, ttl=30.0)
     seen = Histograms(client)
     plain = {"kind": "plain"}
     lock, other = client.lock("r"), client.lock("r", timeout=0.0)
@@ -132,7 +132,7 @@ def test_outcomes(valkey: Masters, connected: MakeClient, clock: Jumping) -> Non
     assert lock.release() is False  # which is no second hold
     count, held = seen("hold_time", outcome="expired", **plain)
     assert count == 1
-    assert 9.0 < held < 10.0
+    assert 20.0 < held < 30.0
     # A lock that masters lost, found at the end of the body.
     with pytest.raises(LockLost), lock:
         forget(valkey)

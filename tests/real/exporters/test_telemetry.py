@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import itertools
 import os
@@ -91,7 +92,7 @@ def test_batches_are_timed_and_counted(page: Page, valkey: Masters, plain: Calla
 def test_losses_and_renewals_are_counted(page: Page, valkey: Masters, plain: Callable[..., Plain]) -> None:
     client = plain(valkey).at_full_strength()
     page.collector.add(client.client)
-    lock = client.client.lock("r", ttl=0.6, auto_extend=True)
+    lock = client.client.lock("r", ttl=4.0, auto_extend=True)
     assert client.wait(lock.acquire()) is True
 
     def passes() -> None:
@@ -114,7 +115,7 @@ def test_losses_and_renewals_are_counted(page: Page, valkey: Masters, plain: Cal
 
 
 def test_masters_that_are_down(page: Page, valkey: Masters, connected: MakeClient) -> None:
-    client = connected(valkey, ttl=TTL, node_timeout=0.5, connect_timeout=0.5)
+    client = connected(valkey, ttl=TTL)
     page.collector.add(client)
     names = client.masters.connector.names()
     lock = client.lock("r")
@@ -151,9 +152,12 @@ def test_master_that_lags(page: Page, valkey: Masters, connected: MakeClient) ->
             return page("master_lagging", master=name) == 1
 
     eventually(lags, "it lags")
-    with client.lock("r"):
-        pass
-    assert page("master_skipped_total", master=name, reason="lagging")
+
+    def skipped() -> bool:
+        with client.lock("r"):
+            return bool(page("master_skipped_total", master=name, reason="lagging"))
+
+    eventually(skipped, "it is not asked, unless so many others lag that all are")
     assert page("master_pending", master=name)
     assert page("master_up", master=name) == 1
     valkey[1].resume()
@@ -426,8 +430,9 @@ def test_span_of_what_was_slow(
 
     client = plain(valkey).at_full_strength()
     trace(client.client, provider, slower_than=0.1)
-    holder, waiter = client.client.lock("r", ttl=0.5), client.client.lock("r")
+    holder, waiter = client.client.lock("r", ttl=2.0), client.client.lock("r")
     assert client.wait(holder.acquire())
+    exporter.clear()  # the machine may have been slow
     with get_tracer("app", tracer_provider=provider).start_as_current_span("request") as request:
         assert client.wait(waiter.acquire())
     slow, around = exporter.get_finished_spans()
@@ -481,7 +486,7 @@ def test_spans_with_exceptions_and_with_metrics(
 ) -> None:
     from redlock_fast.otel import trace
 
-    client = connected(valkey, ttl=TTL, node_timeout=0.5, connect_timeout=0.5)
+    client = connected(valkey, ttl=TTL)
     trace(client, provider)
     page.collector.add(client, latency=True)
     assert isinstance(client, FastRedlock)
@@ -609,7 +614,15 @@ def test_failed_take_over_keeps_the_key(
             client.wait(attempt())
     for master in valkey:
         master.resume()
-    assert client.locked("r") is True
+
+    def asked() -> bool:
+        """A busy master may take longer than the timeout."""
+        with contextlib.suppress(QuorumUnavailable):
+            assert client.locked("r") is True
+            return True
+        return False
+
+    eventually(asked, "the masters answer")
     owner.wait(lock.release())
 
 
