@@ -15,7 +15,7 @@ from support.forking import exit_code, fork_child
 from support.keys import TTL, nothing_left
 from support.moments import at_moment
 from support.phases import write_phase_1, write_terms
-from support.waiting import DEADLINE, eventually, start
+from support.waiting import DEADLINE, PATIENT, eventually, start
 
 from redlock_fast import AsyncFastRedlock, ClientClosed, ConfigError, FastRedlock
 from redlock_fast.embedded import Masters
@@ -116,7 +116,7 @@ async def test_a_cancelled_change_has_changed_nothing(engine_name: str, masters:
     old, new = masters.urls[:1], masters.urls[:3]
     for master in masters[1], masters[2]:
         master.pause()
-    async with AsyncFastRedlock(old, engine=engine_name) as one:
+    async with AsyncFastRedlock(old, engine=engine_name, **PATIENT) as one:
         assert await one.connect()
         task = asyncio.create_task(one.reconfigure(new, joint_with=old, timeout=DEADLINE))
         await until(lambda: one.masters.connector.change(), "the change is under way")

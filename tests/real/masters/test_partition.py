@@ -19,7 +19,7 @@ from redlock_fast.embedded import Master, Masters
 MakeClient = Callable[..., FastRedlock]
 
 #: Seconds.
-LAG = 1
+LAG = 2
 TTL = 1.5
 
 
