@@ -16,6 +16,8 @@ from support.waiting import DEADLINE, eventually
 
 from redlock_fast.embedded import Master
 
+#: Milliseconds. A busy machine may not run a healthy master for some hundred.
+DOWN_AFTER = 2000
 #: Options of servers that are to be failed over in a test's time.
 QUICK_REPLICATION = ("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0")
 
@@ -53,7 +55,7 @@ class Sentinel:
         config.write_text(
             f"port {self.port}\nbind 127.0.0.1\ndir {folder}\n"
             f"sentinel monitor {name} 127.0.0.1 {master.port} 1\n"
-            f"sentinel down-after-milliseconds {name} 300\n"
+            f"sentinel down-after-milliseconds {name} {DOWN_AFTER}\n"
             f"sentinel failover-timeout {name} 3000\n"
         )
         self._process = subprocess.Popen(
