@@ -12,7 +12,16 @@ from typing import Any
 
 import pytest
 from support.fleet import (
-    ENOUGH, LONG, SOON, MakeFleet, Stopwatch, acquire, del_words, keys, release, set_words,
+    ENOUGH,
+    LONG,
+    SOON,
+    MakeFleet,
+    Stopwatch,
+    acquire,
+    del_words,
+    keys,
+    release,
+    set_words,
 )  # fmt: skip
 from support.forking import exit_code, fork_here
 from support.scripted import Pair, Words, always, failing, granting, once_all_came, refusing, silent, tcp_pair
