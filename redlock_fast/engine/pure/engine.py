@@ -303,8 +303,7 @@ class PureEngine:
         """Does what was deferred. Each call ends here, too, and must find no other one: it would recurse."""
         calls, self._deferred = self._deferred, deque()
         try:
-            while calls:
-                calls.popleft()()
+            _call_each(calls)
         finally:
             self._deferred.extendleft(reversed(calls))  # the next call goes on, if one raised
 
@@ -320,6 +319,11 @@ class PureEngine:
             pending.decide()
             if pending.request.resend_for:
                 self._deferred.append(partial(self.exchange, [pending.request], 0, 0.0))
+
+
+def _call_each(calls: deque[Callable[[], object]]) -> None:
+    while calls:
+        calls.popleft()()
 
 
 def _connection(channel: MasterChannel, sock: socket.socket, dialect: Dialect) -> Connection:
