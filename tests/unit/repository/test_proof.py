@@ -115,7 +115,7 @@ def test_a_change_of_a_model_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(proved, "FILE", tmp_path / "proved.json")
     model = tmp_path / "model.py"
     model.write_text("BOUND = 2\n")
-    proved.record(1)
+    proved.record(1, proved.digest())
     model.write_text("# what it is\n\nBOUND = 2\n")
     assert proved.is_proved()
     model.write_text("BOUND = 1\n")
