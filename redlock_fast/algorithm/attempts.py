@@ -12,12 +12,12 @@ from collections.abc import Generator
 from functools import cached_property
 from typing import Any
 
-from ..engine.contract import BACKLOG, NO_REPLY, NOT_ASKED, Votes
+from ..engine.contract import BACKLOG, FAULT, NO_REPLY, NOT_ASKED, Votes
 from .effects import Effect, Sleep, WaitForChange, WaitForReconnect, WaitForTurn, send, send_no_reply
 from .lease import AcquireFailure
 from .local_queue import QueueEntry
 from .lock_kind import LockKind
-from .master_lists import MasterLists
+from .master_lists import MasterLists, mask_of
 from .policy import Policy
 from .quorum import WakeJitter
 
@@ -251,5 +251,12 @@ def is_split(lists: MasterLists, votes: Votes) -> bool:
 
 
 def unavailable(lists: MasterLists, votes: Votes) -> bool:
-    """Whether masters prevented the grant: too many failed, did not answer, or granted too late."""
-    return lists.failed(votes) or not lists.hopeless(votes)
+    """Whether masters prevented the grant: too many failed, did not answer, or granted too late.
+
+    Where no quorum answered, a minority that refuses shows no holder: it may have the token of an attempt
+    that gets no quorum either. So a round must not end by faults before a quorum could answer (``Wait``).
+    """
+    if lists.failed(votes) or not lists.hopeless(votes):
+        return True
+    answered = mask_of(master for master, vote in enumerate(votes.values) if vote > FAULT)
+    return not (lists.refused(votes) or lists.is_quorum(answered))

@@ -178,7 +178,8 @@ class BaseClient:
             outage_timeout=connect_timeout,
             retry=retry,
             voters=VotingMasters(len(targets), *masks),
-            wait=Wait.ALL if decide == "all" else Wait.EARLY,
+            # Not EARLY: a master that fails has not refused, and without it a quorum may still answer.
+            wait=Wait.ALL if decide == "all" else Wait.CERTAIN,
             clock=clock,
             retention=wire_ttl(retention),
             step=wire_ttl(self.max_ttl / 2),

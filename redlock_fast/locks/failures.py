@@ -84,7 +84,7 @@ def causes(core: BaseClient, votes: Votes, lists: MasterLists | None = None) -> 
     ``lists``: the masters that had to agree; None: the present ones.
     """
     lists = lists or core.policy.voters.lists
-    guilty = (FAULT,) if lists.hopeless(votes) else (FAULT, NO_REPLY)
+    guilty = (FAULT,) if lists.failed(votes) or lists.refused(votes) else (FAULT, NO_REPLY)
     names = core.masters.connector.names()
     return [
         MasterError(names[master], core.masters.cause(master, votes))

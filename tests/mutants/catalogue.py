@@ -199,8 +199,13 @@ ALGORITHM = [
         ("rounds-beyond-the-time", "return self.spare <= 0", "return False"),
         (
             "masters-down-pass-for-contention",
-            "return lists.failed(votes) or not lists.hopeless(votes)",
-            "return not lists.hopeless(votes)",
+            "if lists.failed(votes) or not lists.hopeless(votes):",
+            "if not lists.hopeless(votes):",
+        ),
+        (
+            "refused-by-a-minority-passes-for-contention",
+            "return not (lists.refused(votes) or lists.is_quorum(answered))",
+            "return False",
         ),
         ("no-outage_timeout", "return now - self.outage > policy.outage_timeout", "return True"),
         ("outages-add-up", "            self.outage = None\n", ""),
@@ -741,6 +746,20 @@ KINDS = [
         ("interrupted-leave-leaves-twice", "            if not left:\n", "            if True:\n"),
         ("interrupted-grant-stays", "            if not entered:\n", "            if False:\n"),
         ("interrupted-enter-stays-entered", "if entered and self._decrement", "if False and self._decrement"),
+    ),
+    Mutant(
+        "a-failing-master-decides-an-acquire",
+        "redlock_fast/locks/client_base.py",
+        'decide == "all" else Wait.CERTAIN',
+        'decide == "all" else Wait.EARLY',
+        judges("real/masters/outage_truth"),
+    ),
+    Mutant(
+        "hung-masters-have-no-cause",
+        "redlock_fast/locks/failures.py",
+        "lists.failed(votes) or lists.refused(votes)",
+        "lists.hopeless(votes)",
+        judges("real/masters/outage_truth"),
     ),
 ]
 

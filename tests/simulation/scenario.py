@@ -84,7 +84,7 @@ class Scenario:
         self.steps = steps
         draw = choices.draw
         self.masters = MASTERS[draw(len(MASTERS))]
-        self.wait = (Wait.EARLY, Wait.ALL)[draw(2)]
+        self.wait = (Wait.CERTAIN, Wait.ALL)[draw(2)]
         self.kind = KINDS[draw(len(KINDS))]
         self.world = world = World(choices, tracing)
         self.witness = Witness(world, self.masters)

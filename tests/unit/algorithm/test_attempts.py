@@ -20,7 +20,7 @@ from redlock_fast import (
     QuorumUnavailable,
     Retry,
 )
-from redlock_fast.algorithm.attempts import MAX_POLL_INTERVAL, POLL_INTERVAL, REARM, RetryLoop
+from redlock_fast.algorithm.attempts import MAX_POLL_INTERVAL, POLL_INTERVAL, REARM, RetryLoop, unavailable
 from redlock_fast.algorithm.effects import (
     Effect,
     Exchange,
@@ -32,6 +32,7 @@ from redlock_fast.algorithm.effects import (
 from redlock_fast.algorithm.lease import AcquireFailure
 from redlock_fast.algorithm.local_queue import QueueEntry
 from redlock_fast.algorithm.lock_kind import LockKind
+from redlock_fast.algorithm.master_lists import MasterLists
 from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.procedures import acquire
 from redlock_fast.algorithm.quorum import ContentionHistory, WakeJitter
@@ -414,6 +415,13 @@ def test_the_only_round_reports_masters_that_did_not_answer_though_it_was_cut_sh
     assert waiter.fails(round_votes, took=NODE_TIMEOUT / 2)
     assert (waiter.retry_loop.failure.unavailable, waiter.retry_loop.failure.rounds) == (True, 1)
     assert waiter.retry_loop.failure.votes is round_votes
+
+
+def test_of_four_masters_two_that_fail_are_an_outage_and_two_that_refuse_are_a_holder() -> None:
+    """Either two prevent a quorum of three."""
+    four = MasterLists(4)
+    assert unavailable(four, votes(FAULT, FAULT, 0, 0))
+    assert not unavailable(four, votes(FAULT, 0, 0, NO_REPLY))
 
 
 # --- the local queue ----------------------------------------------------------------------------------
