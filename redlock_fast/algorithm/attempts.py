@@ -92,16 +92,19 @@ class RetryLoop:
         blip = now - self.began < min(BLIP, policy.node_timeout)
         if last and not (blip and self.disconnected(votes)):
             return True
+        if not self.failure.unavailable:
+            self.outage = None
+        elif self.outage is None:
+            self.outage = now - min(self.took, policy.node_timeout)
+        too_long = self.outage is not None and now - self.outage > policy.outage_timeout
+        if too_long and self.entry is not None:
+            self.entry.admit_all()  # otherwise each of them would wait as long, one after the other
         if self.give_up_at is not None:
             # The last round must end by ``give_up_at``, not begin then.
             left = self.give_up_at - now
             self.spare = left - min(policy.node_timeout, max(4 * self.took, left / 10))
             return self.spare <= 0
-        if not self.failure.unavailable:
-            self.outage = None
-            return False
-        self.outage = now - min(self.took, policy.node_timeout) if self.outage is None else self.outage
-        return now - self.outage > policy.outage_timeout
+        return too_long
 
     def disconnected(self, votes: Votes) -> list[int]:
         """The masters that were not connected, if no quorum could answer. Without silent masters."""

@@ -54,7 +54,7 @@ class QueueEntry:
             self.entered = False
 
     def admit_all(self) -> None:
-        """Empty the queue: its callers do not exclude this one, and all ask the masters now.
+        """Empty the queue: all its callers ask the masters now, and do not wait for this one.
 
         If an exception interrupts this, call it again.
         """

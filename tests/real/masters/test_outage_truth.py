@@ -1,7 +1,4 @@
-"""Two of five masters dead and one hung: callers of one client for one free name learn of an outage.
-
-Each of their attempts has the key on the masters that are left, for a moment, and these refuse the rest.
-"""
+"""An outage, and several callers of one client for one name: all learn of it, and at the same time."""
 
 from __future__ import annotations
 
@@ -36,7 +33,11 @@ def kill(masters: Masters, client: FastRedlock, count: int) -> None:
 @both_clients
 @pytest.mark.parametrize("options", [{"blocking": False}, {"timeout": 1.0}, {}], ids=str)
 def test_an_outage_is_no_holder(masters: Masters, connected: MakeClient, options: dict[str, Any]) -> None:
-    """Catches: ``False`` where there is no holder, and callers that fail one after the other."""
+    """Two of five masters are dead and one hangs. The token of one caller is on the two that are left, for a
+    moment, and these refuse the rest.
+
+    Catches: ``False`` where there is no holder, and callers that fail one after the other.
+    """
     client = connected(masters, **QUICK)
     names = [master.name for master in client.health()]
     kill(masters, client, 2)
@@ -66,3 +67,24 @@ def test_a_holder_is_found_by_the_quorum_that_is_left(
     assert holder.acquire()
     assert caller.acquire(**options) is False
     assert holder.release()
+
+
+@both_clients
+def test_callers_that_wait_for_a_holder_fail_together(masters: Masters, connected: MakeClient) -> None:
+    """Catches: a caller that learns of the outage when the one before it in the local queue has failed."""
+    assert connected(masters).lock("held", 60.0).acquire()
+    client = connected(masters, **QUICK)
+    waiting = client.policy.local_queue.waiting
+
+    def call(_: int) -> float:
+        """When it fails."""
+        with pytest.raises(QuorumUnavailable):
+            client.lock("held").acquire()
+        return time.monotonic()
+
+    with ThreadPoolExecutor(CALLERS) as pool:
+        found = pool.map(call, range(CALLERS))
+        eventually(lambda: sum(map(len, waiting.values())) == CALLERS, "all of them wait")
+        kill(masters, client, 3)
+        began = time.monotonic()
+        assert max(found) - began < QUICK["connect_timeout"] * CALLERS / 2

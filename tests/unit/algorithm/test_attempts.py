@@ -530,6 +530,22 @@ def test_a_shared_lock_that_is_refused_again_queues_again() -> None:
     assert len(waiter.policy.local_queue.waiting[KEY]) == 1
 
 
+@pytest.mark.parametrize("seconds", [None, 30.0])
+def test_after_a_long_outage_all_callers_of_the_queue_ask(seconds: float | None) -> None:
+    """Catches: callers that fail one after the other, each ``outage_timeout`` after the one before."""
+    waiter = Waiter(seconds)
+    waiter.fails(HELD)
+    waiter.waits(HELD)
+    behind = [waiter.policy.local_queue.enter(KEY) for _ in range(2)]
+    assert not waiter.fails(DOWN)
+    waiter.now += 0.9
+    assert not waiter.fails(DOWN)
+    assert not any(entry.is_first for entry in behind), "it may be a blip"
+    waiter.now += 0.1
+    assert waiter.fails(DOWN) is (seconds is None)
+    assert all(entry.is_first for entry in behind)
+
+
 class Callers:
     """A caller with an end, and two callers that queue behind it while it waits for its turn."""
 
