@@ -76,7 +76,7 @@ async def release(lock: LockState, binding: LoopBinding) -> bool:
 
 def submit_release(lock: LockState, lease: Lease, binding: LoopBinding) -> ExchangeFuture:
     policy = lock._policy
-    return binding.submit(start_release(lease), policy.voters.lists.need, policy.node_timeout, policy.certain)
+    return binding.submit(start_release(lease), policy.voters.lists.need, policy.node_timeout, policy.wait)
 
 
 def complete_release(lock: LockState, lease: Lease, future: ExchangeFuture) -> bool:

@@ -173,7 +173,7 @@ def release(policy: Policy, leases: Sequence[Lease]) -> Generator[Effect, Any, l
     """
     longest = begin_release(leases)
     requests, lists = _releases(leases), policy.voters.lists
-    answers = yield Exchange(requests, lists.need, longest, policy.certain, policy.node_timeout)
+    answers = yield Exchange(requests, lists.need, longest, policy.wait, policy.node_timeout)
     if type(answers) is BatchVotes and not answers.votes:  # a quorum of each, and no master failed
         return never_lost(leases)
     each = zip(leases, _each(lists, leases, requests, answers), strict=True)
@@ -213,7 +213,7 @@ def extend(
         all_replied = policy.refill and thorough and all(one.deadline - start > one.ttl / 3 for one in asking)
         if all_replied:  # a slow master must not delay any extension beyond its deadline
             longest = min(longest, (min(lease.deadline for lease in asking) - start) / 2)
-        wait = Wait.ALL if all_replied else policy.certain
+        wait = Wait.ALL if all_replied else policy.wait
         answers = yield Exchange(requests, lists.need, longest, wait, stall)
         trusted = policy.voters.trust(lists, fresh, masters)
         for number, (granted, votes) in zip(asked, _each(lists, asking, requests, answers), strict=True):

@@ -49,8 +49,6 @@ class LockKind:
     first_caller_only: ClassVar[bool] = False
     #: Whether holders do not exclude each other: once one caller of the local queue is granted, all ask.
     shared: ClassVar[bool] = False
-    #: Whether ``observe`` needs refusals from a quorum. Then a failing master does not decide a round.
-    needs_certain: bool = False
     #: Whether RELEASE and EXTEND on ``key`` are all it needs, so that a batch sends it in columns.
     batchable: ClassVar[bool] = True
     #: Whether ``observe`` found a reason for another round at once, even after the last one.

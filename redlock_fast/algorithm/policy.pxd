@@ -28,7 +28,6 @@ cdef class Policy:
     cdef public object local_queue
     cdef public object server_entries
     cdef public object contention
-    cdef public object certain
     cdef public double ttl
     cdef public bytes wire
 

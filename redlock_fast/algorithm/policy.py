@@ -57,9 +57,9 @@ class Policy:
     """The settings of all procedures of one client. Times in seconds. Only ``report`` is set later.
 
     ``outage_timeout``: how long an acquire without a deadline tries while the masters form no quorum.
-    ``voters``: the masters that must agree, and those that vote. ``wait``: what decides an acquire. All other
-    exchanges use ``certain``. ``retention``: how long masters keep a fencing counter after its last use.
-    ``step``: how far a counter may be behind its master's clock. Both are command arguments.
+    ``voters``: the masters that must agree, and those that vote. ``wait``: what decides an exchange, CERTAIN
+    or ALL. ``retention``: how long masters keep a fencing counter after its last use. ``step``: how far a
+    counter may be behind its master's clock. Both are command arguments.
     ``report``: takes a master and why its vote did not count, where the master itself reports no fault.
     ``refill``: extensions put the key back on masters that lost it. ``push``: masters report when a lock may
     be free. ``local_queue``: the callers of this client that wait. ``server_entries``: their places in queues
@@ -71,7 +71,7 @@ class Policy:
     outage_timeout: float
     retry: Retry
     voters: VotingMasters
-    wait: Wait = Wait.EARLY
+    wait: Wait = Wait.CERTAIN
     clock: Clock = lease_clock
     chance: Callable[[], float] = random.SystemRandom().random
     token: Callable[[], bytes] = new_token
@@ -85,13 +85,10 @@ class Policy:
     server_entries: ServerQueueEntries = field(default_factory=ServerQueueEntries)
     contention: ContentionHistory = field(default_factory=ContentionHistory)
     ttl: float = 10.0
-    #: What decides an exchange in which a failing master must not count as a refusal.
-    certain: Wait = field(init=False)
     #: ``ttl`` as a command argument.
     wire: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.certain = max(self.wait, Wait.CERTAIN)
         self.wire = wire_ttl(self.ttl)
 
     def ttl_on_wire(self, ttl: float) -> bytes:

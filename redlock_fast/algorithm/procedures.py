@@ -103,8 +103,7 @@ def ask(
         timeout = max(0.0, min(timeout, retry_loop.give_up_at - attempt.start))
     retry_loop.sent |= attempt.masters  # until the votes are known
     lists = retry_loop.lists = attempt.lists
-    wait = policy.certain if lock_kind.needs_certain else policy.wait
-    votes = (yield Exchange(attempt.requests, lists.need, timeout, wait))[0]
+    votes = (yield Exchange(attempt.requests, lists.need, timeout, policy.wait))[0]
     retry_loop.sent = sent | votes.sent
     votes, fencing = trusted_votes(attempt, votes), None
     granted = lists.granted(votes)
@@ -128,7 +127,7 @@ def release(policy: Policy, lease: Lease) -> Generator[Effect, list[Votes], bool
     If an exception interrupts this, the caller must undo the lease.
     """
     requests = start_release(lease)
-    answers = yield Exchange(requests, policy.voters.lists.need, policy.node_timeout, policy.certain)
+    answers = yield Exchange(requests, policy.voters.lists.need, policy.node_timeout, policy.wait)
     return finish_release(policy, lease, answers)
 
 
@@ -175,7 +174,7 @@ def extension(
     fresh = yield from put(policy, lists, [(lease, ttl)], start)
     asked = lease.sent & lists.extending()
     timeout = min(policy.node_timeout, lease.deadline - start)
-    votes = weakest(lists, (yield Exchange(requests(asked), lists.need, timeout, policy.certain)))
+    votes = weakest(lists, (yield Exchange(requests(asked), lists.need, timeout, policy.wait)))
     granted = lists.granted(votes) and policy.voters.trust(lists, fresh, asked)
     return extended(policy, lists, lease, ttl, start, granted, votes), votes
 
@@ -227,7 +226,7 @@ def extended(
 def exists(policy: Policy, key: bytes) -> Generator[Effect, list[Votes], Votes]:
     """The votes of the voting masters on whether they have ``key``, with any token."""
     request = Request(EXISTS, (key,), policy.voters.asked())
-    return (yield Exchange([request], policy.voters.lists.need, policy.node_timeout, policy.certain))[0]
+    return (yield Exchange([request], policy.voters.lists.need, policy.node_timeout, policy.wait))[0]
 
 
 def owners(policy: Policy, keys: Sequence[bytes]) -> Generator[Effect, list[Votes], list[str]]:

@@ -72,11 +72,6 @@ class FairKind(LockKind):
         """Not the queue of plain locks on the same key: their callers have no ticket, and may be passed."""
         return self._queue
 
-    @property
-    def needs_certain(self) -> bool:  # type: ignore[override]
-        """True until there is a ticket. Otherwise the same few masters could answer first each time."""
-        return not self.ticket
-
     def for_attempt(self) -> Self:
         return type(self)(self.key)
 

@@ -170,7 +170,7 @@ def take_over(
         # As an acquire, without the votes of guarded masters: no earlier lease bounds the time of this one.
         attempt = start_attempt(policy, handover, ttl, handover.token)
         timeout = max(0.0, min(policy.node_timeout, give_up_at - attempt.start))
-        answers = yield Exchange(attempt.requests, attempt.lists.need, timeout, policy.certain)
+        answers = yield Exchange(attempt.requests, attempt.lists.need, timeout, policy.wait)
         votes = trusted_votes(attempt, answers[0])
         lease = finish_attempt(attempt, attempt.lists.granted(votes), attempt.lists.all)
         if lease is not None and lock.end_take_over(handover, lease):

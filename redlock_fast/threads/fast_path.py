@@ -65,7 +65,7 @@ def release(lock: LockState, masters: Masters) -> bool:
         policy = lock._policy
         requests = start_release(lease)
         need = policy.voters.lists.need
-        answers = masters.engine.exchange(requests, need, policy.node_timeout, policy.certain)
+        answers = masters.engine.exchange(requests, need, policy.node_timeout, policy.wait)
         if has_faults(answers, masters):
             note_faults(answers, masters)
         return lock.note_release(lease, finish_release(policy, lease, answers))
