@@ -253,7 +253,11 @@ class Hub:
     def _others_flush(self, me: Waiter) -> bool:
         """Whether another thread waits that will flush. The main one may run a signal handler for long."""
         main = threading.main_thread().ident
-        return any(waiter is not me and waiter.thread != main for waiter in self.waiting)
+        # Not a generator: what a signal handler raises while Python closes one is lost.
+        for waiter in self.waiting:  # noqa: SIM110
+            if waiter is not me and waiter.thread != main:
+                return True
+        return False
 
     def leave(self, me: Waiter) -> None:
         """Removes a thread from the hub, and wakes its successor."""
