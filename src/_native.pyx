@@ -20,6 +20,7 @@ from redlock_fast.engine.messages cimport Request, Votes
 import socket
 import sys
 import time
+from collections import deque
 from functools import partial
 
 from redlock_fast.wire.commands import checked
@@ -218,8 +219,8 @@ cdef inline object at(object column, Py_ssize_t row):
 cdef class _TlsSocket:
     cdef object sock
     cdef object move  # tls_errors.move
-    cdef object interrupt  # raised by a signal handler while bytes moved; the caller re-raises it,
-    cdef unsigned long interrupted  # in this thread
+    cdef object interrupt  # what a signal handler raised while bytes moved; the engine's call raises it
+    cdef unsigned long interrupted  # the thread that it interrupted
     cdef unsigned long thread  # the thread that moves bytes now
     cdef hub_transport transport
 
@@ -296,7 +297,7 @@ cdef class NativeEngine:
     cdef int _masters
     cdef list _tls  # per master: its _TlsSocket, or None
     cdef bint _tls_used
-    cdef list _deferred  # calls of a signal handler that interrupted TLS, to be made afterwards
+    cdef object _deferred  # a deque: calls of a signal handler that interrupted TLS, to be made afterwards
     cdef dict _kinds  # a number for each dialect
     cdef int _made_kinds
     cdef set _tickets  # submitted, and not yet returned by on_ready
@@ -310,7 +311,7 @@ cdef class NativeEngine:
         self._masters = masters
         self._on_break = on_break
         self._tls = [None] * masters
-        self._deferred = []
+        self._deferred = deque()
         self._tickets = set()
         self._kinds = {}
         self._hub = hub_new(masters, max_owed, max_buffer, max_replay, lag_after, NO_GIL)
@@ -643,12 +644,12 @@ cdef class NativeEngine:
             self._reported_breaks = breaks
             self._on_break()
         if self._deferred and not self._inside():
-            deferred, self._deferred = self._deferred, []
+            calls, self._deferred = self._deferred, deque()
             try:
-                while deferred:
-                    deferred.pop(0)()
+                while calls:
+                    calls.popleft()()
             finally:
-                self._deferred = deferred + self._deferred  # the next call goes on, if one raised
+                self._deferred.extendleft(reversed(calls))  # the next call goes on, if one raised
         return 0
 
     cdef int _end(self, list sockets) except -1:

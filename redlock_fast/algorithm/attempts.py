@@ -12,12 +12,12 @@ from collections.abc import Generator
 from functools import cached_property
 from typing import Any
 
-from ..engine.contract import BACKLOG, FAULT, NO_REPLY, NOT_ASKED, Votes
+from ..engine.contract import BACKLOG, NO_REPLY, NOT_ASKED, Votes
 from .effects import Effect, Sleep, WaitForChange, WaitForReconnect, WaitForTurn, send, send_no_reply
 from .lease import AcquireFailure
 from .local_queue import QueueEntry
 from .lock_kind import LockKind
-from .master_lists import MasterLists, mask_of
+from .master_lists import MasterLists
 from .policy import Policy
 from .quorum import WakeJitter
 
@@ -261,5 +261,4 @@ def unavailable(lists: MasterLists, votes: Votes) -> bool:
     """
     if lists.failed(votes) or not lists.hopeless(votes):
         return True
-    answered = mask_of(master for master, vote in enumerate(votes.values) if vote > FAULT)
-    return not (lists.refused(votes) or lists.is_quorum(answered))
+    return bool(lists.unanswered(votes)) and not lists.refused(votes)

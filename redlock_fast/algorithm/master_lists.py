@@ -147,7 +147,11 @@ class MasterLists:
         """The lists, by their position, that have no quorum because of masters that failed or were silent."""
         faulty = mask_of(n for n, value in enumerate(votes.values) if value == FAULT)
         failed = [at for at, (own, need) in enumerate(self.lists) if (own & ~faulty).bit_count() < need]
-        return failed or self.lacking(mask_of(n for n, value in enumerate(votes.values) if value > FAULT))
+        return failed or self.unanswered(votes)
+
+    def unanswered(self, votes: Votes) -> list[int]:
+        """The lists, by their position, of which no quorum has answered."""
+        return self.lacking(mask_of(n for n, value in enumerate(votes.values) if value > FAULT))
 
     def text(self, at: Iterable[int]) -> str:
         """The quorums of the lists ``at`` these positions, or of all lists, for an error."""

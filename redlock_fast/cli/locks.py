@@ -63,9 +63,14 @@ class Snapshot:
         return sum(not error for error in self.errors.values())
 
     @property
+    def by_quorum(self) -> bool:
+        """Whether a quorum of masters answered."""
+        return self.answered >= self.need
+
+    @property
     def complete(self) -> bool:
         """Whether each lock that is held is among them. A quorum has its key, so a quorum names it."""
-        return self.answered >= self.need and not self.cut
+        return self.by_quorum and not self.cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,7 @@ def _again(servers: Servers, search: Search) -> Snapshot:
 
 def exit_code(seen: Snapshot, quiet: bool) -> int:
     """0 if a quorum answered; else 69, with a message unless ``quiet``."""
-    if seen.answered >= seen.need:
+    if seen.by_quorum:
         return 0
     sys.stdout.flush()
     if not quiet:  # the object has the error of each master
@@ -162,7 +167,7 @@ def _print_table(seen: Snapshot, prefix: bytes) -> None:
     print()
     if seen.locks:
         show(*lock_table(seen, prefix))
-    elif seen.answered >= seen.need:
+    elif seen.by_quorum:
         print("nothing is held")
     if seen.cut:
         print("\n" + MORE)

@@ -8,15 +8,15 @@ import threading
 import weakref
 from _thread import RLock
 
-#: A handler may run between the end of ``__enter__`` and the body of ``with`` (python/cpython#148874).
+#: A signal handler may run between the end of ``__enter__`` and the body of ``with`` (python/cpython#148874).
 ENTER_IS_INTERRUPTIBLE = sys.version_info[:2] == (3, 14)
 
 _all: weakref.WeakSet[threading.RLock] = weakref.WeakSet()
 
 
 class _EnteredByIteration(RLock):  # type: ignore[misc]  # final in typeshed only
-    """A mutex for that Python. It runs handlers after a call, but neither after a step of an iterator nor
-    where a function in Python returns.
+    """A mutex for Python 3.14, which runs signal handlers after a call, but neither after a step of an
+    iterator nor where a function in Python returns.
     """
 
     def __enter__(self) -> bool:  # type: ignore[override]

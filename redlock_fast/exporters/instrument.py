@@ -79,7 +79,7 @@ class Reports:
             try:
                 recorder.held(lock, seconds, outcome)
             except Exception as error:
-                self._failed(error)
+                log_unmeasured(self._events, error)
 
     def refused(self, operation: str, lock: Any, start: float, error: BaseException | None = None) -> None:
         """The operation ended without success: with ``error``, or because another holder has the lock."""
@@ -93,10 +93,7 @@ class Reports:
                 try:
                     recorder.record(operation, lock, seconds, outcome, error)
                 except Exception as failure:
-                    self._failed(failure)
-
-    def _failed(self, error: Exception) -> None:
-        log_unmeasured(self._events, error)
+                    log_unmeasured(self._events, failure)
 
 
 def log_unmeasured(events: EventLog, error: Exception) -> None:

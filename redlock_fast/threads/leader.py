@@ -26,8 +26,10 @@ JOIN_TIMEOUT = 1.0
 
 
 class _Campaign(Campaign):
-    """``after``: the thread of the campaign before, or None. ``mask``: the signals that a thread blocks when
-    it calls the program.
+    """A campaign in one thread.
+
+    ``after``: the thread of the campaign before, or None. ``mask``: the signals that a thread blocks when it
+    calls the program.
     """
 
     def __init__(

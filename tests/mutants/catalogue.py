@@ -204,7 +204,7 @@ ALGORITHM = [
         ),
         (
             "refused-by-a-minority-passes-for-contention",
-            "return not (lists.refused(votes) or lists.is_quorum(answered))",
+            "return bool(lists.unanswered(votes)) and not lists.refused(votes)",
             "return False",
         ),
         ("no-outage_timeout", "and now - self.outage > policy.outage_timeout", ""),

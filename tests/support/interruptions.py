@@ -73,7 +73,7 @@ def is_interruptible(
         return not inside_yield_from(frame)
     if event == "return":
         return not (code.co_flags & inspect.CO_GENERATOR or file in spared)
-    # Only Python 3.14 looks for signals before the body of ``with`` begins; from 3.14 on it is a call.
+    # ``__enter__`` is a call from Python 3.14 on, and only 3.14 looks for signals after it.
     return event == "c_return" and (sys.version_info < (3, 15) or argument.__name__ != "__enter__")
 
 
