@@ -1,8 +1,8 @@
 # What people use every day; .ci/run calls the same targets.
 PYTHON ?= python
 SECONDS ?= 60
-# Tests wait more than they compute: three workers for each core of a small machine.
-WORKERS ?= 6
+# Tests wait more than they compute: four workers for each core of a small machine.
+WORKERS ?= 8
 # By name. The native engine runs the same Python lines; crowds, storms, models, what is large, simulation and
 # chaos would only wait for the tracer, which takes as long as the lines themselves. And children of fork hang
 # under it: coverage has a lock that another thread of the parent may hold at that moment, and that the child

@@ -88,7 +88,8 @@ def tried(one: Combination, work: Path, workers: int, tree: str) -> Record:
     """The record of a combination; ``tree``: the commit. Raises Failed if it cannot be installed."""
     began = time.monotonic()
     environment = Environment(one, work)
-    used = json.loads(environment.run("python", "-c", USED))
+    # A free-threaded Python prints before it that an import turns the GIL on.
+    used = json.loads(environment.run("python", "-c", USED).splitlines()[-1])
     used["servers"] = ", ".join(server_version(used.pop(kind)) for kind in ("valkey", "redis"))
     code, printed = environment.result("pytest", "-n", str(workers), *one.tests.paths)
     counts = counted(printed)
