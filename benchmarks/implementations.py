@@ -104,6 +104,15 @@ class Ours(Implementation):
 
 
 @dataclass(frozen=True)
+class Bare(Implementation):
+    """Callers that share prepared commands, without a client (see bare.py)."""
+
+    def command(self, job: Job, fleet: Fleet) -> list[str]:
+        options = {"callers": job["callers"], "release_path": fleet.release_path}
+        return [sys.executable, *driver("bare", job, fleet, options=options)]
+
+
+@dataclass(frozen=True)
 class Import(Implementation):
     """A fresh interpreter that imports redlock_fast, and lists the heavy modules that came with it."""
 

@@ -66,6 +66,25 @@ def release_paths(client: Any) -> list[str]:
     return sorted({master.release_path for master in client.health()})
 
 
+# --- no client -------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def bare(urls: list[str], *, callers: int, release_path: str) -> Iterator[Opened]:
+    from bare import Threads
+
+    with contextlib.closing(Threads(urls, callers, release_path)) as hub:
+        yield Opened(hub.acquire, hub.release, [release_path])
+
+
+@contextlib.asynccontextmanager
+async def bare_aio(urls: list[str], *, callers: int, release_path: str) -> AsyncIterator[Opened]:
+    from bare import Tasks
+
+    with contextlib.closing(Tasks(urls, callers, release_path)) as hub:
+        yield Opened(hub.acquire, hub.release, [release_path])
+
+
 # --- peers for threads -----------------------------------------------------------------------
 
 
@@ -219,6 +238,7 @@ AioOpener = Callable[..., contextlib.AbstractAsyncContextManager[Opened]]
 
 THREADS: dict[str, Opener] = {
     "redlock-fast": redlock_fast,
+    "bare": bare,
     "redlock-py": redlock_py,
     "redlock": redlock,
     "redlock-plus": redlock_plus,
@@ -230,6 +250,7 @@ THREADS: dict[str, Opener] = {
 
 ASYNCIO: dict[str, AioOpener] = {
     "redlock-fast": redlock_fast_aio,
+    "bare": bare_aio,
     "redlock-ng": redlock_ng_aio,
     "pyredlock": pyredlock_aio,
     "pottery": pottery_aio,

@@ -20,6 +20,8 @@ INSTALLED = importlib.util.find_spec("matplotlib") is not None
 #: Colour and line of an implementation; all others are peers.
 STYLES: dict[str, dict[str, Any]] = {
     "floor": {"color": "#38424f", "linestyle": "--"},
+    "bare threads": {"color": "#38424f", "linestyle": ":"},
+    "bare tasks": {"color": "#38424f", "linestyle": ":"},
     "native": {"color": "#0b62d6", "linewidth": 2.8},
     "native asyncio": {"color": "#0b62d6", "linewidth": 2.8},
     "native decide=all": {"color": "#7047d6"},

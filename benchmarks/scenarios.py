@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from implementations import Floor, Implementation, Import, Job, Ours, Peer, Waiting
+from implementations import Bare, Floor, Implementation, Import, Job, Ours, Peer, Waiting
 
 #: Seconds measured, and warm-up before them.
 SECONDS, WARMUP = 0.8, 0.2
@@ -79,7 +79,9 @@ AS_IS = Ours("native", "native", {"node_timeout": 0.05})
 ALL = Ours("native decide=all", "native", {"decide": "all"})
 PYTHON = Ours("python", "python")
 OWN = Ours("own connections per thread", "native")
+BARE = Bare("bare threads")
 AIO = Ours("native asyncio", "native")
+AIO_BARE = Bare("bare tasks")
 AIO_UVLOOP = Ours("native uvloop", "native", needs="uvloop")
 AIO_PYTHON = Ours("python asyncio", "python")
 
@@ -136,16 +138,16 @@ def caller_scenario() -> Scenario:
 
 
 def threads_scenario(callers: int) -> Scenario:
-    parts = [Part(one, threads(callers)) for one in (floor(callers), NATIVE, PYTHON, *PEERS)]
-    parts.insert(1, Part(OWN, threads(callers, own=True)))
+    parts = [Part(one, threads(callers)) for one in (floor(callers), BARE, NATIVE, PYTHON, *PEERS)]
+    parts.insert(2, Part(OWN, threads(callers, own=True)))
     # Turns differ by a factor of two, probably by the cores on which the system wakes the threads.
     return Scenario(f"threads-{callers}", tuple(parts), rounds=11, peer_rounds=3, quick=callers == 8)
 
 
 def tasks_scenario(callers: int) -> Scenario:
-    measured = (floor(callers), AIO, AIO_PYTHON, *AIO_PEERS, AIO_PEER_HIREDIS, AIO_ONE_MASTER)
+    measured = (floor(callers), AIO_BARE, AIO, AIO_PYTHON, *AIO_PEERS, AIO_PEER_HIREDIS, AIO_ONE_MASTER)
     parts = [Part(one, tasks(callers)) for one in measured]
-    parts.insert(2, Part(AIO_UVLOOP, tasks(callers, uvloop=True)))
+    parts.insert(3, Part(AIO_UVLOOP, tasks(callers, uvloop=True)))
     if callers == 64:
         return Scenario("tasks-64", tuple(parts), rounds=MANY, peer_rounds=MANY, quick=True)
     return Scenario(
