@@ -51,6 +51,8 @@ class Environment:
         self._variables = {
             "PATH": ":".join(map(str, folders)),
             "LC_ALL": "C.UTF-8",
+            # Without it the first extension turns the GIL on, with a warning, in a free-threaded Python.
+            "PYTHON_GIL": "1",
             "REDLOCK_FAST_BUILD_NATIVE": "yes",
             "REDLOCK_FAST_TEST_ENGINES": "native,python",
             **dict.fromkeys(one.tests.variables, "1"),
@@ -88,8 +90,7 @@ def tried(one: Combination, work: Path, workers: int, tree: str) -> Record:
     """The record of a combination; ``tree``: the commit. Raises Failed if it cannot be installed."""
     began = time.monotonic()
     environment = Environment(one, work)
-    # A free-threaded Python prints before it that an import turns the GIL on.
-    used = json.loads(environment.run("python", "-c", USED).splitlines()[-1])
+    used = json.loads(environment.run("python", "-c", USED))
     used["servers"] = ", ".join(server_version(used.pop(kind)) for kind in ("valkey", "redis"))
     code, printed = environment.result("pytest", "-n", str(workers), *one.tests.paths)
     counts = counted(printed)
