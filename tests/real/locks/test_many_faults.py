@@ -18,7 +18,7 @@ from support.makers import MakePlain, Raw
 from support.proxy import Proxy, jitter
 from support.python_process import run_python, support_program
 from support.thorough import amount
-from support.waiting import DEADLINE, PATIENT, eventually, start
+from support.waiting import DEADLINE, PATIENT, answered, eventually, start
 
 from redlock_fast import QuorumUnavailable
 from redlock_fast.embedded import Masters
@@ -241,12 +241,11 @@ def test_release_of_expired_locks_leaves_the_next_owner_alone(
     masters: Masters, plain: MakePlain, raw: Raw
 ) -> None:
     c, nodes = plain(masters, decide="all").at_full_strength(), raw(masters)
-    late = c.acquire_many(names(10, "short"), 0.5)
+    expired = answered(lambda: c.acquire_many(names(10, "short"), 0.5))
+    assert all(expired)
     lasting = all_granted(c, 10, "lasting")
-    assert len(late) == 10
     eventually(lambda: sizes(masters) == [10] * 5, "the short leases end")
     occupy(nodes, *names(10, "short"))
-    expired = [lock for lock in late if lock]
     mixed = [lock for pair in zip(expired, lasting, strict=True) for lock in pair]
     assert c.extend_many(mixed, TTL) == [False, True] * 10
     assert [lock.remaining() for lock in expired] == [0.0] * 10

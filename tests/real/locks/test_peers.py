@@ -376,7 +376,7 @@ def test_13_the_wall_clock_plays_no_part(
     with c.lock("clock", 10.0) as lock:
         assert 0 < lock.validity <= 10.0 - 0.102
         assert 0 < lock.remaining() <= lock.validity
-        assert not c.lock("clock").acquire(timeout=1.0)
+        assert not answered(lambda: c.lock("clock").acquire(timeout=1.0))
 
 
 @pytest.mark.parametrize("hung", ["from the start", "later"])
@@ -542,7 +542,10 @@ def test_20_a_timeout_below_the_pause_is_more_than_one_try(
         waiting = start(lambda: lock.acquire(timeout=1.0))
         eventually(lambda: sets(server) > before, "it is tried while the lock is held")
         assert holder.release()
-        return waiting.result(DEADLINE) and lock.release()
+        try:
+            return waiting.result(DEADLINE) and lock.release()
+        except QuorumUnavailable:  # no master answered in its time
+            return False
 
     assert any(taken_over() for _ in range(5)), "or did the machine stand still each time?"
 

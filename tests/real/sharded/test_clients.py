@@ -380,12 +380,12 @@ def keys_of(groups: dict[str, Masters], raw: Raw, name: str) -> int:
 
 def test_a_resource_that_moves_needs_both_groups(sharded: MakeSharded, groups: dict[str, Masters]) -> None:
     two = {name: masters.urls for name, masters in groups.items()}
-    joint = sharded(two, joint_with={"five": two["five"]}, node_timeout=0.2, connect_timeout=0.2)
+    joint = sharded(two, joint_with={"five": two["five"]})
     [moved], [stays] = of(joint.client, "three", 1), of(joint.client, "five", 1)
     down(groups["three"])
     assert joint.acquire(stays, TTL)
     with pytest.raises(QuorumUnavailable):
-        joint.acquire(moved, TTL)
+        joint.acquire(moved, TTL, blocking=False)
 
 
 def test_a_batch_over_groups_that_change(sharded: MakeSharded, groups: dict[str, Masters]) -> None:
