@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import redis
+from support.dialling import dialling
 from support.event_loops import (
     MakeLoop,
     at_full_strength,
@@ -44,10 +45,6 @@ async def cycle(c: AsyncFastRedlock, key: str) -> None:
 def threads() -> int:
     """Of this library."""
     return sum(one.name.startswith("redlock-fast") for one in threading.enumerate())
-
-
-def connecting() -> bool:
-    return any(one.name == "redlock-fast-connect" for one in threading.enumerate())
 
 
 def collected() -> bool:
@@ -98,7 +95,7 @@ def test_loops_one_after_the_other(valkey: Masters, aclient: MakeAio, make_loop:
 
     async def main() -> None:
         await at_full_strength(c)
-        await until(lambda: not connecting(), "the threads that connected have ended")
+        await until(lambda: not dialling(), "the threads that connected have ended")
         await asyncio.gather(*(cycle(c, f"r:{number}") for number in range(5)))
         assert len(await c.acquire_many(["a", "b"], TTL)) == 2
         assert await c.locked("a")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 from support.certificates import Certificates
+from support.dialling import none_dials
 from support.waiting import eventually
 
 from redlock_fast import FastRedlock, QuorumUnavailable
@@ -85,6 +86,7 @@ def wary(authority: Certificates, tls_server: str) -> Iterator[Masters]:
         options += [f"--tls-{kind}-file", authority.path(file)]
     with Masters(3, server=tls_server, options=options) as masters:
         yield masters
+        none_dials()
 
 
 def urls(masters: Masters, authority: Certificates, name: str) -> list[str]:

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from support.certificates import Certificates
 from support.commands import command_lines
+from support.dialling import none_dials
 from support.forking import exit_code, fork_child
 from support.listening import Listening
 from support.scripted import Words
@@ -186,6 +187,7 @@ def secure(authority: Certificates, tls_server: str) -> Iterator[Callable[[str],
             return made[name]
 
         yield make
+        none_dials()
 
 
 Secure = Callable[[str], Masters]

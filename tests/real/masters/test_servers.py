@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import redis
 from support.certificates import Certificates
+from support.dialling import none_dials
 from support.keys import OTHER_CLIENT, values
 from support.listening import Listening
 from support.scripted import Words
@@ -353,6 +354,7 @@ def tls(
         query += f"&ssl_certfile={authority.path('server.crt')}&ssl_keyfile={authority.path('server.key')}"
     with Masters(3, server=tls_server, options=options.split()) as masters:
         yield masters, [f"rediss://127.0.0.1:{master.port}?{query}" for master in masters]
+        none_dials()
 
 
 SERVER_FILES = (("cert", "server.crt"), ("key", "server.key"), ("ca-cert", "ca.crt"))
