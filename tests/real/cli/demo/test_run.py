@@ -32,6 +32,8 @@ from redlock_fast.errors import ConfigError, RedlockError
 PATIENCE = 60.0
 #: How often a worker that runs here tries to acquire the lock.
 TURNS = 5
+#: Demos that are tried. A busy machine may hold up one of them for half of its time, but not each.
+ATTEMPTS = 5
 
 
 def command(*arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -83,10 +85,13 @@ def test_the_counter_is_read_while_a_worker_writes_it() -> None:
 
 
 def test_the_demo_passes_and_leaves_nothing(engine_name: str, tmp_path: Path) -> None:
-    demo = command("demo", "--seconds", "0.5", "--json", "--engine", engine_name, TMPDIR=str(tmp_path))
-    out, progress = demo.communicate(timeout=PATIENCE)
+    for _ in range(ATTEMPTS):
+        demo = command("demo", "--seconds", "0.5", "--json", "--engine", engine_name, TMPDIR=str(tmp_path))
+        out, progress = demo.communicate(timeout=PATIENCE)
+        result = json.loads(out)
+        if 0 < result["cycles_after_kill"] < result["cycles"]:
+            break
     assert demo.returncode == 0, out + progress
-    result = json.loads(out)
     assert result["passed"] is True
     assert result["failures"] == []
     assert result["engine"] == engine_name
@@ -212,7 +217,7 @@ def test_a_key_left_fails_the_demo(
         return together(masters, *others)
 
     monkeypatch.setattr(_demo, "_together", and_a_key)
-    assert cli.main(["demo", "--seconds", "0.2", "--masters", "3", "--workers", "1"]) == 1
+    assert cli.main(["demo", "--seconds", "0.2", "--masters", "1", "--workers", "1"]) == 1  # kills none
     assert capsys.readouterr().out.endswith("\n\ndemo failed: 1 keys left on the masters\n")
 
 
