@@ -15,7 +15,7 @@ import psutil
 import pytest
 from support.commands import alive
 from support.python_process import PythonProcess
-from support.waiting import eventually
+from support.waiting import PATIENT, eventually
 
 from redlock_fast import FastRedlock, embedded
 from redlock_fast.embedded import Masters
@@ -66,7 +66,7 @@ def test_a_password_of_any_characters(password: str) -> None:
     with Masters(1, password=password) as masters:
         assert masters[0].ask("PING") == "+PONG"
         for url in masters.urls + masters.unix_urls:
-            with FastRedlock([url]) as client:
+            with FastRedlock([url], **PATIENT) as client:
                 assert client.acquire("x").release()
 
 

@@ -151,7 +151,7 @@ def test_a_candidate_that_begins_at_the_end_of_the_interpreter(valkey: Masters, 
     script = f"""
 import atexit
 from redlock_fast import FastRedlock
-client = FastRedlock({valkey.urls!r}, engine={engine_name!r})
+client = FastRedlock({valkey.urls!r}, **{PATIENT | {"engine": engine_name}!r})
 mutex = client.masters.connector.mutex
 mutex.acquire()
 leader = client.leader("chair")
