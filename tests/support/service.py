@@ -94,7 +94,7 @@ def test_another_client_may_unlock_with_the_key(masters):
     another.unlock(Lock(0, lock.resource, b"another key"))
     assert another.lock("handed over", 1000) is False
     another.unlock(Lock(0, lock.resource, lock.key))
-    taken = another.lock("handed over", 1000)
+    taken = another.lock("handed over", 10000)
     assert taken
     another.unlock(taken)
 
@@ -111,7 +111,7 @@ def test_a_lock_ends_by_itself(masters):
 
 def test_masters_may_be_given_as_urls(masters):
     locks = Redlock([f"redis://127.0.0.1:{master['port']}" for master in masters])
-    lock = locks.lock("by URL", 1000)
+    lock = locks.lock("by URL", 10000)
     assert lock
     assert Redlock(masters).lock("by URL", 1000) is False
     locks.unlock(lock)
