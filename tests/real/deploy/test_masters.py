@@ -19,7 +19,7 @@ import yaml
 from redis.exceptions import NoPermissionError
 from support.deployment import DEPLOY, SECRETS, VALKEY, Deployed, deployed, make_secrets
 from support.keys import CACHING, calls
-from support.waiting import DEADLINE, eventually, start
+from support.waiting import DEADLINE, answered, eventually, start
 
 from redlock_fast import FastRedlock, cli
 
@@ -112,7 +112,8 @@ def use_everything(client: FastRedlock, admin: list[redis.Redis]) -> None:
         lock.extend()
     with client.rwlock("both").read() as reader:
         reader.extend()
-        assert not client.rwlock("both").write().acquire(timeout=0.2)  # which leaves its intent for a while
+        # Which leaves its intent for a while.
+        assert not answered(lambda: client.rwlock("both").write().acquire(timeout=0.2))
     writer = client.rwlock("other").write()
     assert writer.acquire()
     writer.downgrade()
