@@ -73,7 +73,7 @@ def test_a_holder_is_found_by_the_quorum_that_is_left(
 def test_callers_that_wait_for_a_holder_fail_together(masters: Masters, connected: MakeClient) -> None:
     """Catches: a caller that learns of the outage when the one before it in the local queue has failed."""
     assert connected(masters).lock("held", 60.0).acquire()
-    client = connected(masters, **QUICK)
+    client = connected(masters)
     waiting = client.policy.local_queue.waiting
 
     def call(_: int) -> float:
@@ -85,6 +85,7 @@ def test_callers_that_wait_for_a_holder_fail_together(masters: Masters, connecte
     with ThreadPoolExecutor(CALLERS) as pool:
         found = pool.map(call, range(CALLERS))
         eventually(lambda: sum(map(len, waiting.values())) == CALLERS, "all of them wait")
+        client.policy.node_timeout, client.policy.outage_timeout = QUICK.values()
         kill(masters, client, 3)
         began = time.monotonic()
         assert max(found) - began < QUICK["connect_timeout"] * CALLERS / 2
