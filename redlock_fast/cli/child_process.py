@@ -42,6 +42,8 @@ class ChildProcess:
         self._start_pipe = self._errors = -1
 
     def __enter__(self) -> Self:
+        # The parent of this process may have ignored it. The kernel then keeps no exit code of a child.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         start_pipe, self._start_pipe = os.pipe()
         self._errors, errors = os.pipe()
         parent = os.getpid()

@@ -76,6 +76,24 @@ def test_its_exit_code(once: Command, valkey: Masters, what: list[str], code: in
     nothing_left(valkey)
 
 
+@pytest.mark.parametrize("tool", ["exec", "lead"])
+def test_a_parent_that_ignores_the_ends_of_its_children(once: Command, tool: str) -> None:
+    """Its children inherit that, as some daemons have it. Then the kernel keeps no exit code."""
+    ignore = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", ignore, sys.executable, "-m", "redlock_fast", tool, "job", *sh("exit 3")],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=once.environment,
+        timeout=PROCESS_DEADLINE,
+    )
+    assert (process.returncode, process.stdout, process.stderr) == (3, "", "")
+
+
 def test_what_is_behind_the_dashes_is_the_commands(once: Command) -> None:
     script = 'echo "$#:$*"'
     assert once.run("exec", "job", *sh(script), "sh", "--", "--ttl", "--help") == (
