@@ -11,13 +11,23 @@ See docs/recipes/fenced-updates.md.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from ..errors import ConfigError, StaleToken, needs
 
 with needs("sqlalchemy", "sqlalchemy>=2"):
-    from sqlalchemy import Column, Result, Update, or_, update
+    from sqlalchemy import Column, Result, Update, and_, or_
     from sqlalchemy.orm import QueryableAttribute
+    from sqlalchemy.sql.elements import Grouping
+
+
+class _FencedUpdate(Update):
+    """Puts each ``where()`` in brackets. An OR in its text would let rows through that the fence refuses."""
+
+    inherit_cache = True
+
+    def where(self, *criteria: Any) -> Self:
+        return super().where(Grouping(and_(*criteria))) if criteria else self
 
 
 def fenced_update(column: QueryableAttribute[Any] | Column[Any], token: int | None) -> Update:
@@ -43,7 +53,7 @@ def fenced_update(column: QueryableAttribute[Any] | Column[Any], token: int | No
     if not isinstance(column, (QueryableAttribute, Column)):
         raise ConfigError(f"column must be a column of a table, not {type(column).__name__}")
     table = column.class_ if isinstance(column, QueryableAttribute) else column.table
-    return update(table).where(or_(column.is_(None), column <= token)).values({column: token})
+    return _FencedUpdate(table).where(or_(column.is_(None), column <= token)).values({column: token})
 
 
 def written(result: Result[Any]) -> int:

@@ -1367,6 +1367,11 @@ JOBS = [
         ("a-long-outage-leaves-a-run-out", "(entry, now) for name,", "(entry, _) for name,"),
         ("a-standby-leaves-runs-out", "self._withheld[entry.name] = entry, time.monotonic()", "pass"),
     ),
+    *of(
+        "redlock_fast/integrations/sqlalchemy.py",
+        judges("real/integrations/sqlalchemy"),
+        ("an-or-in-a-text-opens-the-fence", "Grouping(and_(*criteria))", "*criteria"),
+    ),
 ]
 
 #: Drop-ins for other libraries.

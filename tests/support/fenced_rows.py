@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import create_engine, select
+from sqlalchemy import and_, create_engine, select, text, true
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from support.accounts import Account, Base
@@ -73,4 +73,4 @@ WAYS: dict[str, tuple[Any, Callable[[tuple[str, str], Any], int]]] = {
     "ORM, asyncio": (Account.fence, lambda urls, change: asyncio.run(aio_orm(urls[1], change))),
 }
 
-__all__ = ["WAYS", "Account", "create_account", "fenced_update", "opened", "select"]
+__all__ = ["WAYS", "Account", "and_", "create_account", "fenced_update", "opened", "select", "text", "true"]

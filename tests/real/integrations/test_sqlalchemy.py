@@ -77,6 +77,22 @@ def test_a_later_token_wins(rows: Any, urls: tuple[str, str], way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_text_of_where_does_not_open_the_fence(rows: Any, urls: tuple[str, str], way: str) -> None:
+    """Catches: an OR in a text, which binds less than the AND behind the fence."""
+    if "asyncio" in way and urls[1].startswith("sqlite"):
+        pytest.importorskip("aiosqlite", reason="no aiosqlite: pip install 'redlock-fast[integrations-test]'")
+    column, run = rows.WAYS[way]
+    change = rows.fenced_update(column, 5).where(rows.text("id = 8 OR id = 7"))
+    assert run(urls, change) == 1
+    change = rows.fenced_update(column, 4).where(rows.text("id = 8 OR id = 7"), rows.true())
+    with pytest.raises(StaleToken):
+        run(urls, change.values(balance=0))
+    with pytest.raises(StaleToken):
+        run(urls, change.filter(rows.and_(rows.text("id = 8 OR id = 7"), True)).values(balance=0))
+    assert str(change.where()) == str(change)
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_result_with_rows_is_refused(rows: Any, urls: tuple[str, str], way: str) -> None:
     """The number of its rows is unknown. Catches: StaleToken although the row was written."""
     if "asyncio" in way and urls[1].startswith("sqlite"):
