@@ -1368,6 +1368,11 @@ JOBS = [
         ("a-standby-leaves-runs-out", "self._withheld[entry.name] = entry, time.monotonic()", "pass"),
     ),
     *of(
+        "redlock_fast/integrations/django/views.py",
+        judges("real/integrations/django/project"),
+        ("a-transaction-is-around-the-lock", ", durable=True", ""),
+    ),
+    *of(
         "redlock_fast/integrations/sqlalchemy.py",
         judges("real/integrations/sqlalchemy"),
         ("an-or-in-a-text-opens-the-fence", "Grouping(and_(*criteria))", "*criteria"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -36,7 +37,8 @@ def synchronized(
 
     Raises:
         ConfigError: A bad ``resource``, or a generator function; at a request, a path without the
-            parameters of ``resource``, a bad option, or a sync view that returns a coroutine.
+            parameters of ``resource``, a bad option, a sync view that returns a coroutine, or a transaction
+            around the lock on a database with ``ATOMIC_REQUESTS``.
         Contended: At a request: another holder has the lock.
         QuorumUnavailable: At a request: too few masters can be reached.
         LockLost: At a request: the lease ended before the view returned.
@@ -80,5 +82,22 @@ def _atomic(view: Any) -> Any:
     without = getattr(view, "_non_atomic_requests", ())
     for alias, settings in connections.settings.items():
         if settings["ATOMIC_REQUESTS"] and alias not in without:
-            view = transaction.atomic(using=alias)(view)
+            view = _outermost(alias)(view)
     return view
+
+
+@contextmanager
+def _outermost(alias: str) -> Iterator[None]:
+    """A transaction that commits when the block ends, inside the lock: no other one is around it.
+
+    Raises ConfigError if one is. The transactions of Django's TestCase do not count.
+    """
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(transaction.atomic(using=alias, durable=True))
+        except RuntimeError as error:
+            raise ConfigError(
+                f"synchronized: a transaction on {alias!r} is around the lock and commits after the release: "
+                "decorate what the URL names, such as as_view(), and no method or inner function"
+            ) from error
+        yield

@@ -92,6 +92,53 @@ def test_views(project: Any, valkey: Masters) -> None:
         view("request", order=7)
 
 
+def test_a_transaction_around_the_lock_is_refused(project: Any) -> None:
+    """It would commit after the release. Only what Django sees knows that the view makes it by itself."""
+    from django.core.handlers.base import BaseHandler
+    from django.db import connection, transaction
+    from django.http import HttpRequest
+    from django.test import TestCase
+    from django.utils.decorators import method_decorator
+    from django.views import View
+
+    class Ship(View):
+        @project.synchronized("orders:{order}")
+        def get(self, request: Any, order: int) -> str:
+            return "done"
+
+        @method_decorator(project.synchronized("orders:{order}"))
+        def put(self, request: Any, order: int) -> str:
+            return "done"
+
+    def answered(view: Any, method: str) -> Any:
+        request = HttpRequest()
+        request.method = method
+        return BaseHandler().make_view_atomic(view)(request, order=7)
+
+    for method in ("GET", "PUT"):
+        with pytest.raises(ConfigError, match="'default' is around the lock"):
+            answered(Ship.as_view(), method)
+        assert not project.client().locked("orders:7")
+        assert not connection.in_atomic_block
+    assert answered(transaction.non_atomic_requests(Ship.as_view()), "GET") == "done"
+
+    @project.synchronized("orders:{order}")
+    def view(request: Any, order: int) -> str:
+        return "done"
+
+    assert answered(view, "GET") == "done"
+    with pytest.raises(ConfigError), transaction.atomic():
+        view("request", order=7)
+
+    class Case(TestCase):
+        def test(self) -> None:
+            assert answered(view, "GET") == "done"
+
+    result = Case("test").run()
+    assert result
+    assert result.wasSuccessful(), "the transaction of a test does not count"
+
+
 def test_an_event_loop_takes_over_the_client_of_a_closed_one(project: Any) -> None:
     clients = []
 
