@@ -100,17 +100,20 @@ class ChildProcess:
             return self._code
 
     def send(self, number: int) -> None:
-        """Send a signal. Ignored if the process has ended, or has another user."""
+        """Send a signal, and SIGCONT: a stopped process handles no signal before it goes on.
+
+        Ignored if the process has ended, or has another user.
+        """
         with self._mutex, contextlib.suppress(ProcessLookupError, ChildProcessError, PermissionError):
-            if self._alone:
-                os.killpg(self._pid, number)
-            elif self.poll() is None:
-                os.kill(self._pid, number)
+            for one in (number, signal.SIGCONT):
+                if self._alone:
+                    os.killpg(self._pid, one)
+                elif self.poll() is None:
+                    os.kill(self._pid, one)
 
     def end(self) -> None:
         """Send SIGTERM, and after ``grace`` seconds SIGKILL to processes that still run."""
         self.send(signal.SIGTERM)
-        self.send(signal.SIGCONT)  # a stopped process does not handle SIGTERM
         deadline = time.monotonic() + self._grace
         while self._alive():
             if time.monotonic() > deadline:

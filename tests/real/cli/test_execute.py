@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 import redis
 from support.commands import Command, alive, ends, first_line, running, sh
@@ -273,6 +274,18 @@ def test_signals_are_forwarded(once: Command, valkey: Masters, number: int) -> N
         assert process.communicate(timeout=DEADLINE)[0] == "ended\n"
         assert process.returncode == 5
     nothing_left(valkey)
+
+
+@pytest.mark.parametrize("tool", ["exec", "lead"])
+def test_a_command_that_is_stopped_hears_the_signal(once: Command, valkey: Masters, tool: str) -> None:
+    """A read from the terminal stops a command in the background. Catches: it holds the lock for ever."""
+    with running(once.start(tool, "job", *sh(OBEYS))) as process:
+        pid = int(first_line(process))
+        os.kill(pid, signal.SIGSTOP)
+        eventually(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED, "it is stopped")
+        process.terminate()
+        assert process.communicate(timeout=DEADLINE)[0] == "ended\n"
+        assert process.returncode == 5
 
 
 def test_who_ignores_signals_keeps_the_lock(once: Command, valkey: Masters, raw: Raw) -> None:
