@@ -62,6 +62,7 @@ def complete_acquire(lock: LockState, attempt: Attempt, future: ExchangeFuture) 
 
 async def release(lock: LockState, binding: LoopBinding) -> bool:
     """Release ``lock``. True: a quorum still had the lease."""
+    lease = lock._lease
     try:
         lease = lock._start_release()
         if lease is None:
@@ -70,7 +71,8 @@ async def release(lock: LockState, binding: LoopBinding) -> bool:
         await future
         return complete_release(lock, lease, future)
     except BaseException as error:
-        await abort(release_lock(lock), binding, error)
+        if lease is not None and lock._lease is lease:  # another task may have acquired the lock since
+            await abort(release_lock(lock), binding, error)
         raise
 
 

@@ -1279,6 +1279,13 @@ GREENLETS = [
         ("child-has-its-parents-lock", "if lock._client_state.generation != generation:", "if False:"),
         ("child-releases-its-parents-token", "error, generation)", "error, lock._generation)"),
     ),
+    Mutant(
+        "cancelled-release-takes-a-later-lease",
+        "redlock_fast/aio/driver.py",
+        "lease is not None and lock._lease is lease",
+        "lease is not None",
+        "tests/real/aio/test_fast_path.py::test_a_cancelled_release_leaves_a_later_lease",
+    ),
     *of(
         "redlock_fast/engine/pure/hub.py",
         judges("unit/engine/pure/hub"),

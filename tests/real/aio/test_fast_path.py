@@ -243,3 +243,28 @@ async def test_values(valkey: Masters, aclient: MakeAio, raw: Raw) -> None:
             tokens.add(lock.token)
             assert await lock.release()
         assert len(tokens) == 10
+
+
+@on_loops
+async def test_a_cancelled_release_leaves_a_later_lease(valkey: Masters, aclient: MakeAio, raw: Raw) -> None:
+    """Catches: a release that waits for a silent master is cancelled after the same object was acquired
+    again, and releases the new lease, whose body goes on.
+    """
+    nodes = raw(valkey)
+    async with aclient(valkey.urls[:3], node_timeout=60.0, socket_timeout=60.0) as c:
+        await at_full_strength(c)
+        lock = c.lock("later", 0.2)
+        assert await lock.acquire()
+        first, lease = lock.token, lock.lease
+        assert lease is not None
+        lease.sent = 0b011  # as if the third had been away
+        with paused(valkey, 1):
+            release = asyncio.create_task(lock.release())
+            await begun(release)
+            await until(lambda: not lock.locked() and not nodes[2].exists("later"), "the first lease ends")
+            assert await lock.acquire()
+            second = lock.token
+            assert second != first
+            release.cancel()
+            await asyncio.wait({release})
+            assert lock.token == second, "the second lease is released"
