@@ -190,11 +190,11 @@ static const char *match_error(reply_bytes reply, const char *const *codes, size
     return NULL;
 }
 
-/* Errors that a later attempt may not get: NOT_NOW of the contract. The first three are its NO_MASTER. */
+/* Errors that a later attempt may not get: NOT_NOW of the contract. The first four are its NO_MASTER. */
 static const char *const transient_errors[] = {
-    "LOADING", "MASTERDOWN", "READONLY", "BUSY", "MISCONF", "NOREPLICAS", "OOM", "TRYAGAIN",
+    "GUARDED", "LOADING", "MASTERDOWN", "READONLY", "BUSY", "MISCONF", "NOREPLICAS", "OOM", "TRYAGAIN",
 };
-enum { NO_MASTER = 3, TRANSIENT = sizeof transient_errors / sizeof *transient_errors };
+enum { NO_MASTER = 4, TRANSIENT = sizeof transient_errors / sizeof *transient_errors };
 
 /* A request with `resend_for` was answered: the resend queue may go on, or the request joins it. */
 static void on_resendable_reply(hub *h, hub_link *l, hub_op *op, enum reply_kind kind, reply_bytes reply,

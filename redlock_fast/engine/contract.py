@@ -96,8 +96,9 @@ MAX_DETAIL = 1024
 #: sent.
 UNSOLICITED, UNSOLICITED_LEAST, UNSOLICITED_PER_BYTE = 16 << 10, 128, 16
 
-#: Errors after which the server may be no master any more, or may have other data.
-NOT_MASTER_ERRORS = frozenset((b"LOADING", b"MASTERDOWN", b"READONLY"))
+#: Errors after which the server may be no master any more, or may have other data. GUARDED: by its marker,
+#: which this client may expect under a name that the master no longer has.
+NOT_MASTER_ERRORS = frozenset((b"GUARDED", b"LOADING", b"MASTERDOWN", b"READONLY"))
 #: Errors after which a master may execute the same command later: it executes or writes nothing for now.
 TRANSIENT_ERRORS = NOT_MASTER_ERRORS | {b"BUSY", b"MISCONF", b"NOREPLICAS", b"OOM", b"TRYAGAIN"}
 #: Seconds between two such attempts, at least.

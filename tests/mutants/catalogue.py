@@ -1280,6 +1280,13 @@ GREENLETS = [
         ("child-releases-its-parents-token", "error, generation)", "error, lock._generation)"),
     ),
     Mutant(
+        "a-guarded-master-keeps-its-old-name",
+        "redlock_fast/engine/contract.py",
+        'frozenset((b"GUARDED", ',
+        "frozenset((",
+        "tests/real/masters/test_identity.py::test_a_promoted_master_whose_history_changes_votes_again",
+    ),
+    Mutant(
         "cancelled-release-takes-a-later-lease",
         "redlock_fast/aio/driver.py",
         "lease is not None and lock._lease is lease",

@@ -119,6 +119,36 @@ def test_demoted_and_promoted_again(fleet: Masters, connected: MakeClient, raw: 
         assert not two_holders(lock, connected(urls, **{**guard(mode), "assume_fresh": False}))
 
 
+def test_a_promoted_master_whose_history_changes_votes_again(
+    fleet: Masters, connected: MakeClient, raw: Raw
+) -> None:
+    """Catches: clients that connected before and after the change expect two markers. Each of them replaces
+    the other's, and the master never votes again.
+    """
+    node = raw(fleet)[0]
+    follow(node, fleet[3].port)
+    assert node.replicaof("NO", "ONE")
+    options: dict[str, Any] = {"restart_guard": "marker", "max_ttl": 1.0, "ttl": 0.5}
+    before = connected(fleet.urls[:1], **options)
+    eventually(lambda: gets_it(before), "it votes", deadline=60.0)
+    assert node.config_set("repl-backlog-ttl", 1)  # an hour by default
+    eventually(lambda: not int(str(node.info("replication")["master_replid2"]), 16), "its history changes")
+    after = connected(fleet.urls[:1], **options)
+
+    def votes_for(client: FastRedlock) -> bool:
+        try:
+            lock = client.acquire("r", blocking=False)
+        except QuorumUnavailable:
+            return False
+        return lock is not None and lock.release()
+
+    eventually(
+        lambda: [votes_for(before), votes_for(after)] == [True, True],
+        "both clients expect the same marker",
+        deadline=30.0,
+    )
+
+
 # --- flushes -----------------------------------------------------------------------------------------------
 
 
