@@ -16,8 +16,9 @@ from typing import Protocol
 from .lease import Lease
 from .quorum import deadline
 
-#: The share of a lease that is left when it is due.
-EXTEND_AT_SHARE_LEFT = 2 / 3
+#: The share of a lease that is left when it is due. Of a lease that has lost much to the drift, the share of
+#: the rest.
+EXTEND_AT_SHARE_LEFT, EXTEND_AT_SHARE_OF_REST = 2 / 3, 3 / 4
 #: Leases that are due within these seconds, and this share of their ttl, are extended together.
 WINDOW, WINDOW_SHARE = 0.05, 1 / 12
 #: Pauses after inconclusive extensions, in seconds: doubled each time, up to this share of the lease.
@@ -54,12 +55,13 @@ class RenewedLease:
     """One lease under renewal, from its grant to its release or loss.
 
     ``until``: the latest end, by the lease clock. ``warn_at``: when the lease is reported as held for long;
-    infinity after the report. It has a weak reference to its lock: a lock without other references is not
-    renewed.
+    infinity after the report. ``early``: how many seconds before its end it is due; a schedule lowers it. It
+    has a weak reference to its lock: a lock without other references is not renewed.
     """
 
     __slots__ = (
-        "_lock", "failures", "key", "lease", "notified", "over", "stopped", "ttl", "until", "warn_at",
+        "_lock", "early", "failures", "key", "lease", "notified", "over", "stopped", "ttl", "until",
+        "warn_at",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +73,7 @@ class RenewedLease:
         self.lease: Lease = lease
         self.until: float = until
         self.warn_at: float = warn_at
+        self.early: float = self.ttl * EXTEND_AT_SHARE_LEFT
         self.failures: int = 0  # since the last extension
         self.stopped: str = ""  # the reason why it is no longer extended
         self.over: bool = True  # released, lost or abandoned; or not in the schedule yet
@@ -83,11 +86,11 @@ class RenewedLease:
 
     def due_at(self) -> float:
         """When to extend it, by its present deadline."""
-        return self.lease.deadline - self.ttl * EXTEND_AT_SHARE_LEFT
+        return self.lease.deadline - self.early
 
     def slack(self) -> float:
         """Seconds by which it may be extended earlier, together with other leases."""
-        return 0.0 if self.failures else min(WINDOW, self.ttl * WINDOW_SHARE)
+        return 0.0 if self.failures else min(WINDOW, self.early * WINDOW_SHARE / EXTEND_AT_SHARE_LEFT)
 
     def pause(self) -> float:
         """Seconds before the next attempt, after ``failures``."""
@@ -128,6 +131,8 @@ class Schedule:
         self._count += 1
         # before the pushes: after an exception in here ``drop`` restores the count
         renewed.over = False
+        rest = deadline(0.0, renewed.ttl, self._drift_factor)
+        renewed.early = min(renewed.early, rest * EXTEND_AT_SHARE_OF_REST)
         self._push(self._ends, renewed.lease.deadline, renewed)
         self._push(self._dues, renewed.due_at(), renewed)
 
@@ -213,13 +218,17 @@ class Schedule:
         ttl = min(renewed.ttl, renewed.until - now)
         if not lock.may_be_extended(renewed.lease):
             renewed.stopped = MAX_EXTENSIONS
-        elif deadline(now, ttl, self._drift_factor) < renewed.lease.deadline + renewed.ttl * WINDOW_SHARE:
-            renewed.stopped = MAX_HOLD  # an extension would gain too little
+        elif ttl < renewed.ttl and self._gain(renewed, now, ttl) < renewed.ttl * WINDOW_SHARE:
+            renewed.stopped = MAX_HOLD
             if renewed.warn_at < math.inf:
                 self._push(self._dues, renewed.warn_at, renewed)
         else:
             return ttl
         return 0.0
+
+    def _gain(self, renewed: RenewedLease, now: float, ttl: float) -> float:
+        """The seconds by which an extension for ``ttl`` seconds would make the lease longer."""
+        return deadline(now, ttl, self._drift_factor) - renewed.lease.deadline
 
     def settle(self, renewed: RenewedLease, extended: bool, now: float) -> None:
         """Schedule the next extension, unless the lease is lost."""

@@ -113,6 +113,12 @@ ALGORITHM = [
         "pass",
         judges("unit/algorithm/renewal_schedule"),
     ),
+    *of(
+        "redlock_fast/algorithm/renewal_schedule.py",
+        judges("unit/algorithm/renewal_schedule"),
+        ("drift-ends-renewal", "elif ttl < renewed.ttl and self._gain", "elif self._gain"),
+        ("drift-makes-it-due-at-once", "renewed.early = min(renewed.early, rest * EX", "(rest * EX"),
+    ),
     Mutant(
         "the-strongest-part-decides",
         "redlock_fast/algorithm/redlock.py",

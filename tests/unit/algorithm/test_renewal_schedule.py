@@ -100,6 +100,28 @@ def test_due_at_a_third_of_the_lease_again_and_again(ttl: float) -> None:
         now = due
 
 
+@cases("factor", [0.0, 0.1, 0.2, 0.25, 0.3, 0.5])
+@cases("ttl", [0.01, 0.2, 10.0])
+def test_a_lease_that_loses_much_to_the_drift_is_extended(factor: float, ttl: float) -> None:
+    """Catches: what is left is compared with the whole ttl. Then each extension gains too little, and the
+    lease ends as if ``max_hold`` had passed; or it is due again at once.
+    """
+    lock = FakeLock(START, ttl)
+    lost = drift(ttl, factor)
+    assert lock.lease
+    lock.lease.deadline = START + ttl - lost
+    renewed = renewed_lease(lock)
+    schedule, now = Schedule(factor), START
+    schedule.add(renewed)
+    for early in [0.0, renewed.slack()] * 10:
+        due = schedule.next() - early
+        assert due - now > (ttl - lost) / 20
+        assert schedule.pop_due(due) == [(renewed, ttl)]
+        renewed.lease.deadline = due + ttl - lost
+        schedule.settle(renewed, True, due)
+        now = due
+
+
 def test_what_is_due_soon_goes_along_and_stays_together() -> None:
     locks = [FakeLock(START + number * WINDOW / 100) for number in range(100)]
     later = FakeLock(START + 1.0)
