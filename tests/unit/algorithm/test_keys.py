@@ -37,6 +37,14 @@ def test_the_whole_key_counts() -> None:
             key_of(prefix, name)
 
 
+@cases("name", ["masters", "masters:mark:1", "witness"])
+def test_a_prefix_and_a_name_make_no_key_of_clients_without_a_prefix(name: str) -> None:
+    """Catches: a lock in place of the record of masters, which those clients then find damaged."""
+    with pytest.raises(ConfigError, match="uses itself"):
+        key_of(b"redlock-fast:", name)
+    assert key_of(b"redlock-fast:", "orders") == b"redlock-fast:orders"
+
+
 def test_no_kind_takes_one() -> None:
     client = FastRedlock(["redis://127.0.0.1:1"])
     for make in (
