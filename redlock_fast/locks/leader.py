@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..algorithm.lease import Lease
+from ..algorithm.quorum import deadline
 from ..algorithm.renewal_schedule import LATE, UNCONFIRMED
 from ..errors import ConfigError
 from ..telemetry import LOG_INTERVAL, log_error
@@ -22,8 +23,9 @@ from .owner_names import check_owner, default_owner
 
 #: The share of a ttl by which a leader ends its term ahead of the lease, if ``notice`` is not given.
 NOTICE_SHARE = 1 / 5
-#: The largest ``notice`` as a share of the ttl: renewal needs the time before.
-LONGEST_NOTICE_SHARE = 1 / 2
+#: The largest ``notice``, because renewal needs the time before: the share of the ttl, and of what the drift
+#: leaves of it. Renewal is due at 2/3 of the one or 3/4 of the other, and a quarter of that time is for it.
+LONGEST_NOTICE_SHARE, LONGEST_NOTICE_SHARE_OF_REST = 1 / 2, 9 / 16
 #: Seconds before this candidate campaigns again after ``step_down`` or an error, or after a failed acquire.
 REST, RETRY_PAUSE = 1.0, 0.2
 #: The longest pause of a campaign in seconds: it notices then that the client was closed.
@@ -174,7 +176,8 @@ class LeaderState:
                 raise ConfigError(f"{option} must be a function or None, not {function!r}")
         self.name: str | bytes = name
         self.ttl: float = core.ttl_of(ttl)
-        longest = self.ttl * LONGEST_NOTICE_SHARE
+        rest = deadline(0.0, self.ttl, core.drift_factor)
+        longest = min(self.ttl * LONGEST_NOTICE_SHARE, rest * LONGEST_NOTICE_SHARE_OF_REST)
         self.notice: float = (
             self.ttl * NOTICE_SHARE if notice is None else number("notice", notice, low=0.0, high=longest)
         )

@@ -503,7 +503,8 @@ class FastRedlock(BaseClient):
                 ended, in the thread of the campaign. The lock is released when it returns, and is free at
                 the end of its lease at the latest.
             notice: The leadership ends this many seconds before another candidate can be elected, if the
-                lease cannot be extended; at most half of the ttl. None: a fifth of the ttl.
+                lease cannot be extended; at most half of the ttl, or less if ``drift_factor`` is above 0.1.
+                None: a fifth of the ttl.
 
         Examples:
             >>> with client.leader("scheduler") as leader:

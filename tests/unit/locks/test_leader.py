@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redlock_fast import FastRedlock
+from redlock_fast import ConfigError, FastRedlock
 from redlock_fast.algorithm.lease import Lease
 from redlock_fast.locks.leader import STEPPED_DOWN, Term
 
@@ -65,3 +65,14 @@ def test_a_released_lease_and_a_closed_client(term: Term, lock: Held) -> None:
     assert other.leads()
     client.close()
     assert not other.leads()
+
+
+@pytest.mark.parametrize(("drift_factor", "longest"), [(0.0, 5.0), (0.01, 5.0), (0.3, 3.936), (0.5, 2.811)])
+def test_a_notice_leaves_time_for_renewal(drift_factor: float, longest: float) -> None:
+    """Catches: with ``drift_factor=0.5`` a notice of half of the ttl is all of the lease: each election ends
+    at once, and the next follows, hundreds of them in a second.
+    """
+    client = FastRedlock(["redis://a"], drift_factor=drift_factor)
+    client.leader("chair", 10.0, notice=longest)
+    with pytest.raises(ConfigError, match="notice"):
+        client.leader("chair", 10.0, notice=longest + 0.001)
