@@ -1041,7 +1041,21 @@ PURE = [
     *of(
         "redlock_fast/engine/pure/engine.py",
         judges("unit/engine/pure/hub"),
-        ("an-interrupt-leaves-output", "            hub.output_pending = True", "            pass"),
+        ("an-interrupt-leaves-output", "                hub.output_pending = True", "                pass"),
+    ),
+    Mutant(
+        "a-leader-that-is-gone-leads",
+        "redlock_fast/engine/pure/engine.py",
+        "hub.locked(hub.leave, me)  # also",
+        "pass  # also",
+        judges("contract/pure_memory"),
+    ),
+    Mutant(
+        "bytes-that-moved-are-forgotten",
+        "redlock_fast/engine/pure/hub.py",
+        "connection.in_change or connection.moving or",
+        "connection.in_change or",
+        judges("contract/pure_memory"),
     ),
 ]
 

@@ -1,7 +1,7 @@
 """The connection of one master: its output, its pending replies, its input. The twin of src/link.c.
 
-``sending``, ``incoming``, ``blocked``, ``received`` and ``failure`` belong to the leader. The hub's mutex
-guards all other fields.
+``sending``, ``incoming``, ``blocked``, ``received``, ``moving`` and ``failure`` belong to the leader. The
+hub's mutex guards all other fields.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Connection:
     ``flushed``: number of pending replies to requests that the leader has begun to send. ``lagging_since``:
     when the oldest pending request was sent, 0.0 if the master does not lag. ``push_credit``: bytes of pushes
     and attributes that the master may still send. ``in_change``: a change of the connection is not complete.
-    ``failure``: why the connection must end.
+    ``moving``: bytes may have moved that ``sending`` and ``incoming`` do not show. ``failure``: why the
+    connection must end.
     """
 
     #: What the socket raises if it must wait: for any reason, for output where it reads, for input where it
@@ -83,6 +84,7 @@ class Connection:
         self.round_trip: float = 0.0
         self.push_credit: int = UNSOLICITED
         self.in_change: bool = False
+        self.moving: bool = False
         self.failure: str = ""
 
     # --- submitting, with the mutex ------------------------------------------------------------
@@ -158,6 +160,9 @@ class Connection:
             self.blocked = not isinstance(error, self.wants_input)
         except OSError as error:
             self.fail(error)
+        except MemoryError:
+            self.moving = True  # perhaps `sending` still has what was sent
+            raise
         else:
             self.blocked = len(self.sending) > 0
 
@@ -181,6 +186,9 @@ class Connection:
         except OSError as error:
             self.fail(error)
             return
+        except MemoryError:
+            self.moving = True  # perhaps `incoming` lacks what was received
+            raise
         self.received = True
         if len(self.incoming) == before:
             self.failure = "connection closed by the master"

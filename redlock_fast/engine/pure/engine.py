@@ -92,9 +92,12 @@ class PureEngine:
             hub.locked(hub.submit, me, me.last_reply)
             hub.wait(me)
         except BaseException:
-            hub.locked(hub.abandon_waiter, me)
-            hub.output_pending = True  # perhaps the thread took output and has not sent it
-            hub.wait(me)  # what was submitted is sent
+            try:
+                hub.locked(hub.abandon_waiter, me)
+                hub.output_pending = True  # perhaps the thread took output and has not sent it
+                hub.wait(me)  # what was submitted is sent
+            finally:
+                hub.locked(hub.leave, me)  # also if that raised: a leader that is gone would lead for ever
             raise
 
     def drain(self, timeout: float) -> bool:

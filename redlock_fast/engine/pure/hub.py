@@ -120,7 +120,9 @@ class Hub:
         self.poller = self._new_poller()
         self.output_pending = True
         for connection in [channel.connection for channel in self.channels]:
-            if connection is not None and (connection.in_change or connection.fd not in self.by_fd):
+            if connection is None:
+                continue
+            if connection.in_change or connection.moving or connection.fd not in self.by_fd:
                 self.break_connection(connection, "interrupted by a signal handler")
         self.subscriptions.remove_decided()
         for waiter in [*self.waiting, *self.subscribed, *self.tickets]:

@@ -20,22 +20,22 @@ class TlsConnection(Connection):
     would_block: tuple[type[OSError], ...] = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
     wants_input: tuple[type[OSError], ...] = (ssl.SSLWantReadError,)
     wants_output: tuple[type[OSError], ...] = (ssl.SSLWantWriteError,)
-    in_change: bool
+    moving: bool
     failure: str
 
     def send(self) -> None:
-        self.in_change = True
+        self.moving = True
         super().send()
         if self.failure:
             self._once_more(super().send)
-        self.in_change = False
+        self.moving = False
 
     def receive(self) -> None:
-        self.in_change = True
+        self.moving = True
         self._receive()
         while not self.failure and self.sock.pending():  # poll does not show what the TLS layer holds
             self._receive()
-        self.in_change = False
+        self.moving = False
 
     def _receive(self) -> None:
         super().receive()
