@@ -6,12 +6,12 @@ Compiled with the types of ``aio/owner_names.pxd``, if there is a compiler.
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from ..algorithm.tokens import owner_part
+from ..engine.fork import in_child_of_fork
 from ..locks.owner_names import default_owner, thread_owner
 
 #: The largest number of names of tasks that are kept.
@@ -52,4 +52,4 @@ def _cached_part(name: str) -> bytes:
     return part
 
 
-os.register_at_fork(after_in_child=_parts.clear)
+in_child_of_fork(_parts.clear)

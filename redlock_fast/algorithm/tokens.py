@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable
 from struct import Struct, iter_unpack
 
+from ..engine.fork import in_child_of_fork
 from ..wire.text import clean
 from . import machine
 
@@ -92,4 +93,4 @@ def owner_of(token: bytes) -> str:
         return ""
 
 
-os.register_at_fork(after_in_child=_drawn.clear)
+in_child_of_fork(_drawn.clear)

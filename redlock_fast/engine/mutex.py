@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import weakref
 from _thread import RLock
+
+from .fork import in_child_of_fork
 
 #: A signal handler may run between the end of ``__enter__`` and the body of ``with`` (python/cpython#148874).
 ENTER_IS_INTERRUPTIBLE = sys.version_info[:2] == (3, 14)
@@ -44,4 +45,4 @@ def _after_fork_in_child() -> None:
             mutex._at_fork_reinit()  # type: ignore[attr-defined]
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+in_child_of_fork(_after_fork_in_child)

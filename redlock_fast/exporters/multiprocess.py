@@ -16,6 +16,7 @@ from typing import Any
 
 from prometheus_client import values
 
+from ..engine.fork import in_child_of_fork
 from ..errors import ConfigError
 from ..telemetry import EventLog
 from .metrics import METRICS
@@ -139,6 +140,5 @@ def _after_fork_in_child() -> None:
         one.after_fork_in_child()
 
 
-os.register_at_fork(
-    before=_writing.acquire, after_in_parent=_writing.release, after_in_child=_after_fork_in_child
-)
+os.register_at_fork(before=_writing.acquire, after_in_parent=_writing.release)
+in_child_of_fork(_after_fork_in_child)

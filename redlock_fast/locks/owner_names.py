@@ -11,6 +11,7 @@ import threading
 from typing import Any
 
 from ..algorithm.tokens import MAX_OWNER, owner_part
+from ..engine.fork import in_child_of_fork
 from ..errors import ConfigError
 from ..wire.text import clean
 
@@ -59,4 +60,4 @@ def _forget() -> None:
     _cache = None
 
 
-os.register_at_fork(after_in_child=_forget)
+in_child_of_fork(_forget)

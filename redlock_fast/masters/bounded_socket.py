@@ -13,6 +13,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
+from ..engine.fork import in_child_of_fork
 from ..wire.resp import NEW, PARTIAL, ProtocolError, resume
 
 #: Replies between two writes. One write asks for some ten at most.
@@ -142,7 +143,7 @@ def _after_fork_in_child() -> None:
         bounded.after_fork_in_child()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+in_child_of_fork(_after_fork_in_child)
 
 
 def _check(data: bytearray, at: int) -> int:

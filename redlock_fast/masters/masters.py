@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
 import threading
 import time
 import weakref
@@ -16,6 +15,7 @@ from ..algorithm.lease import KEEP_AT_EXIT, RELEASE_AT_EXIT, Lease
 from ..algorithm.local_queue import LocalQueue, QueueEntry
 from ..algorithm.policy import Policy
 from ..engine.contract import FAULT, NOT_ASKED, Engine, Votes
+from ..engine.fork import in_child_of_fork
 from ..errors import CLOSED, ClientClosed, ConfigError, RedlockError
 from ..telemetry import log_error
 from .address import Target
@@ -328,4 +328,4 @@ def _release_all(ending: list[Masters], released: set[Lease]) -> bool:
 
 
 atexit.register(release_held)
-os.register_at_fork(after_in_child=_after_fork_in_child)
+in_child_of_fork(_after_fork_in_child)

@@ -1247,7 +1247,7 @@ RULE = [
         "redlock_fast/algorithm/tokens.py",
         judges("unit/algorithm/tokens"),
         ("clones-draw-equal-tokens", "number ^ machine.boot_time_ns()", "number"),
-        ("children-draw-equal-tokens", "after_in_child=_drawn.clear", "after_in_child=lambda: None"),
+        ("children-draw-equal-tokens", "in_child_of_fork(_drawn.clear)", "in_child_of_fork(list)"),
     ),
 ]
 
@@ -1319,6 +1319,13 @@ GREENLETS = [
         ("child-counts-its-parents-votes", "request.forget()", "request.decide()"),
     ),
     Mutant(
+        "a-signal-keeps-what-is-the-parents",
+        "redlock_fast/engine/fork.py",
+        "signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)",
+        "pass",
+        judges("real/threads/fork"),
+    ),
+    Mutant(
         "failed-send-loses-input",
         "redlock_fast/engine/pure/hub.py",
         "elif event != select.POLLOUT:",
@@ -1328,7 +1335,11 @@ GREENLETS = [
     *of(
         "redlock_fast/masters/bounded_socket.py",
         judges("unit/masters/bounded_socket"),
-        ("child-reads-its-parents-replies", "after_in_child=_after_fork_in_child", "after_in_child=list"),
+        (
+            "child-reads-its-parents-replies",
+            "in_child_of_fork(_after_fork_in_child)",
+            "in_child_of_fork(list)",
+        ),
         ("child-connects-for-its-parent", "if os.getpid() != process:", "if False:"),
     ),
     *of(

@@ -21,10 +21,12 @@ import pytest
 from support.engines import each_once
 from support.forking import exit_code, fork_child, fork_here
 from support.makers import MakeClient, Raw
+from support.signalling import interrupt
 from support.thorough import amount
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import ClientClosed, FastRedlock, Lock, LockLost, RedlockError
+from redlock_fast.algorithm.local_queue import LocalQueue
 from redlock_fast.algorithm.policy import lease_clock
 from redlock_fast.algorithm.tokens import TOKEN_SIZE
 from redlock_fast.embedded import Masters
@@ -128,6 +130,34 @@ def test_child_that_leaves_the_inherited_with_deletes_nothing(
         if pid == 0:
             os._exit(1)  # leaving the body without a lock must not pass unnoticed
     nothing_left(masters)
+
+
+def test_child_that_a_signal_interrupts_at_its_begin_holds_nothing(
+    valkey: Masters, connected: MakeClient, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: a handler that raises in a hook of fork: the child keeps the leases and connections."""
+    c = connected(valkey)
+    lock = held(c, valkey, "parents")
+    forget = LocalQueue.after_fork_in_child
+
+    def forget_interrupted(queue: LocalQueue) -> None:
+        signal.raise_signal(signal.SIGUSR1)
+        forget(queue)
+
+    def child() -> None:
+        assert not lock.locked()
+        assert lock.release() is False
+        assert c.lock("childs", TTL).acquire()
+        assert signal.SIGUSR1 not in signal.pthread_sigmask(signal.SIG_BLOCK, ()), "its signals are let in"
+
+    monkeypatch.setattr(LocalQueue, "after_fork_in_child", forget_interrupted)
+    handler = signal.signal(signal.SIGUSR1, lambda *_: interrupt())
+    try:
+        os_fork(child)
+    finally:
+        signal.signal(signal.SIGUSR1, handler)
+    assert [server.get("parents") for server in raw(valkey)] == [lock.token] * 5
+    assert lock.release()
 
 
 def test_child_uses_the_same_client(masters: Masters, connected: MakeClient, fork: Fork) -> None:

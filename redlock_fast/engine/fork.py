@@ -1,0 +1,48 @@
+"""A child of fork forgets what is its parent's before a signal handler runs.
+
+Python reports what a hook of ``os.register_at_fork`` raises, and goes on. So a signal handler that raises in
+such a hook would leave the child with the locks and connections of its parent.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from ..telemetry import log_error
+from .pure.signals import SIGNALS, restore_signals
+
+_steps: list[Callable[[], object]] = []
+_mask: Any = None  # the signals that the thread blocked before the fork
+
+
+def in_child_of_fork(step: Callable[[], object]) -> None:
+    """Call ``step`` in each child of fork from now on, after the steps of earlier calls."""
+    _steps.append(step)
+
+
+def _block_signals() -> None:
+    global _mask
+    _mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
+def _take_steps() -> None:
+    global _mask
+    try:
+        for step in _steps:
+            try:
+                step()
+            except Exception:  # the other steps are for other objects
+                log_error("fork-error")
+    finally:
+        mask, _mask = _mask, None
+        if mask is not None:
+            restore_signals(mask)
+
+
+# Two hooks: if a handler raises before the first one has blocked signals, Python still calls the second.
+os.register_at_fork(after_in_child=_block_signals)
+os.register_at_fork(after_in_child=_take_steps)
