@@ -24,6 +24,7 @@ cdef class LoopBinding:
     cdef double _timer_seconds
     cdef readonly Py_ssize_t _watching
     cdef set _waiting
+    cdef object _closed
     cdef object _done
     cdef int _fd
 

@@ -48,6 +48,7 @@ class LoopBinding:
         self._timer_seconds = 0.0  # the delay that the timer was set to
         self._watching = 0  # exchanges whose deadline may move earlier than the timer
         self._waiting: set[asyncio.Future[None]] = set()  # tasks that wait for a change of the masters
+        self._closed: asyncio.Future[None] | None = None  # done when a call of close has ended
         self._done: asyncio.Future[None] = loop.create_future()  # what ExchangeFuture.wake passes to tasks
         self._done.set_result(None)
         with masters.connector.mutex:  # unbind() of an earlier binding must not undo this
@@ -260,20 +261,27 @@ class LoopBinding:
         return ours and self._fd >= 0 and not self.loop.is_closed()
 
     async def close(self) -> None:
-        """Close the masters in a thread, because that waits for owed replies; then unbind from the loop."""
-        closed: asyncio.Future[None] = self.loop.create_future()
+        """Close the masters in a thread, because that waits for owed replies; then unbind from the loop.
 
-        def ended() -> None:
-            self.end()
-            _wake(closed)
+        Further calls wait for the first one: exchanges are under way until it ends.
+        """
+        if self._closed is None:
+            self._closed = self.loop.create_future()
+            try:
+                start_thread("close", self._close)
+            except RuntimeError:  # the system has no more threads, or the interpreter ends
+                self._close()
+        await asyncio.wait({self._closed})
 
-        def close() -> None:
-            self.masters.close()
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self.loop.call_soon_threadsafe(ended)
+    def _close(self) -> None:
+        self.masters.close()
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(self._on_closed)
 
-        start_thread("close", close)
-        await closed
+    def _on_closed(self) -> None:
+        self.end()
+        if self._closed is not None:
+            _wake(self._closed)
 
     def end(self) -> None:
         """Resume all waiting tasks and unbind from the loop."""

@@ -1326,6 +1326,13 @@ GREENLETS = [
         judges("real/threads/fork"),
     ),
     Mutant(
+        "a-second-close-ends-the-first",
+        "redlock_fast/aio/loop.py",
+        "if self._closed is None:",
+        "if True:",
+        judges("real/aio/loop"),
+    ),
+    Mutant(
         "failed-send-loses-input",
         "redlock_fast/engine/pure/hub.py",
         "elif event != select.POLLOUT:",

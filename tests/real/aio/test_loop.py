@@ -389,6 +389,31 @@ async def test_close_while_releases_are_under_way(valkey: Masters, aclient: Make
 
 
 @on_loops
+@pytest.mark.parametrize("threads", [True, False])
+async def test_two_tasks_close_while_acquires_are_under_way(
+    valkey: Masters, aclient: MakeAio, threads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: the second close unbinds from the loop at once: the acquires wait for ever."""
+    c = aclient(valkey, node_timeout=300.0)
+    await c.connect()
+    if not threads:
+
+        def refuse(*_: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr("redlock_fast.aio.loop.start_thread", refuse)
+    with paused(valkey, 0, 1, 2):
+        tasks = [asyncio.create_task(c.lock(f"two:{number}", TTL).acquire()) for number in range(10)]
+        await until(lambda: c.health()[0].pending >= 10, "the acquires are under way")
+        async with asyncio.timeout(DEADLINE):
+            first = asyncio.create_task(c.close())
+            await asyncio.gather(c.close(), c.close(), first)
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(end, ClientClosed) for end in ended), ended
+    await clean(valkey)
+
+
+@on_loops
 async def test_nothing_is_left_of_closed_clients(masters: Masters, aclient: MakeAio) -> None:
     """Tasks, futures, timers, descriptors, threads."""
 
