@@ -55,6 +55,7 @@ class LoopBinding:
             self._fd = self.engine.fileno()
             loop.add_reader(self._fd, self._on_ready)
             masters.connector.on_change = self._on_change
+            masters.connector.on_tick = self._on_tick
 
     def is_current(self) -> bool:
         """Whether the caller runs in this loop and in the process that created the binding."""
@@ -240,6 +241,11 @@ class LoopBinding:
         except RuntimeError:  # the loop is closed: no task can be woken
             self.unbind()
 
+    def _on_tick(self) -> None:
+        """Notice a closed loop before the client is used again: what its tasks asked for is then undone."""
+        if self.loop.is_closed():
+            self.unbind()
+
     def _wake_waiting(self) -> None:
         for change in self._waiting:
             _wake(change)
@@ -251,7 +257,7 @@ class LoopBinding:
         with self.masters.connector.mutex:
             if self._fd >= 0:
                 self._fd = -1
-                self.masters.connector.on_change = do_nothing
+                self._disconnect()
                 self._waiting.clear()
                 self.engine.close_loop_fd()
 
@@ -291,8 +297,11 @@ class LoopBinding:
             self._on_ready()
         if self._timer is not None:
             self._timer.cancel()
-        self.masters.connector.on_change = do_nothing
+        self._disconnect()
         self.engine.close_loop_fd()
+
+    def _disconnect(self) -> None:
+        self.masters.connector.on_change = self.masters.connector.on_tick = do_nothing
 
 
 def _wake(future: asyncio.Future[None]) -> None:

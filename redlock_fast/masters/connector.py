@@ -89,9 +89,10 @@ class Connector:
         self.mutex: threading.RLock = new_mutex()
         #: Notified when a connection attempt finishes, and on close().
         self.changed: Condition = Condition(self.mutex)
-        #: Event-loop callback. Called from any thread when a connection attempt finishes, on close(), and
-        #: periodically while leases are held.
+        #: Event-loop callback. Called from any thread when a connection attempt finishes, and on close().
         self.on_change: Callable[[], None] = do_nothing
+        #: Event-loop callback. Called by the connector thread, about every IDLE_TICK.
+        self.on_tick: Callable[[], None] = do_nothing
         # SimpleQueue.put may be called anywhere: in signal handlers, finalizers and callbacks.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._patched_by = patched_by()
@@ -121,7 +122,7 @@ class Connector:
         copy = Connector(self.policy, self.settings, states, self.client_state)
         copy.misconfigured = self.misconfigured
         copy._former = self._former
-        self.on_change = do_nothing  # perhaps the fork was made by a thread of this connector
+        self.on_change = self.on_tick = do_nothing  # perhaps a thread of this connector forked
         self.engine.after_fork_in_child()
         self._lingering_sockets.after_fork_in_child()
         return copy
@@ -302,8 +303,7 @@ class Connector:
         if now >= self._next_removal:
             self._next_removal = now + IDLE_TICK
             self.client_state.remove_ended_leases(self.policy.clock())
-            if self.client_state.held:
-                self.on_change()  # a closed event loop is noticed now, and not when the last lease ends
+            self.on_tick()
         self._idle = not (busy or self._lingering_sockets)
         self._run_by = max(now, min(due, now + (IDLE_TICK if self._idle else BUSY_TICK)))
         return self._run_by - now

@@ -1326,6 +1326,13 @@ GREENLETS = [
         judges("real/threads/fork"),
     ),
     Mutant(
+        "a-closed-loop-keeps-what-it-was-granted",
+        "redlock_fast/aio/loop.py",
+        "if self.loop.is_closed():",
+        "if False:",
+        judges("real/aio/loop"),
+    ),
+    Mutant(
         "a-second-close-ends-the-first",
         "redlock_fast/aio/loop.py",
         "if self._closed is None:",

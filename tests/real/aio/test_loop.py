@@ -26,7 +26,7 @@ from support.event_loops import (
     until,
 )
 from support.forking import exit_code, fork_child
-from support.keys import TTL, nothing_left, occupy, paused, values, wipe
+from support.keys import TTL, nothing_left, occupy, paused, sizes, values, wipe
 from support.nesting import NestingLoop
 from support.waiting import DEADLINE, eventually
 
@@ -493,6 +493,32 @@ def test_loop_that_is_closed_while_tasks_wait(
     eventually(lambda: collected() and len(complaints) == count, "the tasks are thrown away")
     assert set(complaints) == {"Task was destroyed but it is pending!"}
     eventually(lambda: threads() <= before, "the threads end")
+
+
+@each_loop
+def test_a_lock_that_a_closed_loop_was_granted_is_free_soon(
+    valkey: Masters, aclient: MakeAio, raw: Raw, make_loop: MakeLoop
+) -> None:
+    """The program keeps the client, and does not use it. Catches: a grant that no task reads any more."""
+    c = aclient(valkey, node_timeout=300.0)
+    loop = make_loop()
+    loop.set_exception_handler(lambda *_: None)
+    loop.run_until_complete(c.connect())
+    servers = raw(valkey)
+
+    def sets() -> list[int]:
+        return [server.info("commandstats").get("cmdstat_set", {}).get("calls", 0) for server in servers]
+
+    before = sets()
+    with paused(valkey, *range(5)):
+        task = loop.create_task(c.lock("granted", TTL).acquire())
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+        assert not task.done()
+        loop.close()
+        del task
+    eventually(lambda: all(now > then for now, then in zip(sets(), before, strict=True)), "they grant it")
+    eventually(lambda: collected() and set(sizes(valkey)) == {0}, "it is undone")
 
 
 # --- fork ---------------------------------------------------------------------------------------
