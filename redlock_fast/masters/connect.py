@@ -6,6 +6,7 @@ redis-py connects: TCP, TLS, unix sockets, AUTH and ACL users, SELECT, HELLO 3, 
 from __future__ import annotations
 
 import contextlib
+import encodings.idna  # noqa: F401  # if its import fails once, Python never finds the encoding again
 import socket
 from collections.abc import Iterator
 from typing import Any
