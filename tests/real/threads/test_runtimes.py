@@ -93,6 +93,7 @@ def test_spawned_processes_have_clients_of_their_own(
     assert lock.release()
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize(("method", "released"), [("spawn", True), ("fork", False)])
 def test_the_end_of_a_process_of_multiprocessing(
     valkey: Masters, connected: Callable[..., FastRedlock], engine_name: str, method: str, released: bool
