@@ -35,7 +35,8 @@ class Lock(LockHolder):
 
     ``ttl``: the lease in milliseconds. ``retry_delay``: milliseconds between two attempts at most.
     ``retry_times`` is ignored: ``timeout`` limits an acquire, and one with ``blocking=False`` is one attempt.
-    ``options``: options of FastRedlock. Raises ValueError without masters, and ConfigError.
+    ``nodes``: the masters, in place of ``connection_details``. ``options``: options of FastRedlock.
+    Raises ValueError without masters, and ConfigError.
 
     Examples:
         >>> with Lock("orders:42", [{"host": "a", "port": 6379}], ttl=10_000):
@@ -52,7 +53,7 @@ class Lock(LockHolder):
         ttl: float = 120_000,
         **options: Unpack[DropInOptions],
     ) -> None:
-        masters = connection_details or nodes
+        masters = connection_details if nodes is None else nodes
         if not masters:
             raise ValueError("connection_details or nodes: the masters are missing")
         self.resource_name = resource_name
@@ -202,7 +203,8 @@ class LockFactory:
         return clients_of(self._masters)
 
     def __call__(self, resource_name: str, **settings: Any) -> Lock:
-        return self._class(resource_name, self._masters, **{**self._settings, **settings})
+        settings = {**self._settings, **settings}
+        return self._class(resource_name=resource_name, nodes=self._masters, **settings)
 
 
 class RLockFactory(LockFactory):

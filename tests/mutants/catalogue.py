@@ -1451,6 +1451,15 @@ DROP_INS = [
         ),
     ),
     *of(
+        "redlock_fast/compat/redlock_plus.py",
+        judges("real/compat/threads") + "::test_redlock_plus_prefers_nodes",
+        (
+            "details-in-place-of-nodes",
+            "connection_details if nodes is None else nodes",
+            "connection_details or nodes",
+        ),
+    ),
+    *of(
         "redlock_fast/compat/redlock.py",
         judges("real/compat/arguments"),
         ("no-masters-are-this-machine", "if connection_details is None", "if not connection_details"),

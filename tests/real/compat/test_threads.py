@@ -402,6 +402,19 @@ def test_redlock_plus(valkey: Masters, options: Options, raw: Raw) -> None:
         redlock_plus.Lock("r")
 
 
+def test_redlock_plus_prefers_nodes(valkey: Masters, options: Options, raw: Raw) -> None:
+    """As the original. Catches: two masters of one resource, in a fleet that passes both arguments."""
+    lock = redlock_plus.Lock("r", DEAD, raw(valkey), **options)
+    assert lock.acquire(timeout=DEADLINE)
+    assert lock.release() is True
+    made = redlock_plus.LockFactory(valkey.urls, **options)("r", connection_details=DEAD)
+    assert made.acquire(timeout=DEADLINE)
+    assert made.release() is True
+    empty: list[Any] = []
+    with pytest.raises(ValueError, match="missing"):
+        redlock_plus.Lock("r", valkey.urls, empty, **options)
+
+
 def test_redlock_plus_extends_by_itself(valkey: Masters, options: Options) -> None:
     lock = redlock_plus.Lock("r", valkey.urls, ttl=2 * SHORT, **options)
     assert lock.acquire()
