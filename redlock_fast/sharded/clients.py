@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
@@ -29,6 +31,7 @@ from ..locks.options import (
 )
 from ..locks.rlock import RLock
 from ..locks.rwlock import ReadWriteLock
+from ..masters.masters import CLOSE_TIMEOUT
 from ..threads.client import FastRedlock, Lock
 from ..threads.leader import Leader
 from ..threads.single_run import SingleRun
@@ -37,6 +40,9 @@ from .placement import Sharding, check_alive, complete, end_batches, new_batches
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
+
+#: Seconds for each group to execute what it was sent, where the groups before it took the whole time.
+LEAST_CLOSE_TIMEOUT = 0.1
 
 
 class ShardedRedlock(Sharding[FastRedlock]):
@@ -224,9 +230,11 @@ class ShardedRedlock(Sharding[FastRedlock]):
 
     def close(self) -> None:
         """Close all connections. Held locks stay held until their leases end. Never raises."""
+        end = time.monotonic() + CLOSE_TIMEOUT
         with ExitStack() as stack:
             for client in self._clients.values():
-                stack.callback(client.close)
+                stack.callback(client.close)  # ends renewal
+                stack.callback(close_masters, client, end)
 
     def __enter__(self, /) -> Self:
         return self
@@ -387,9 +395,10 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
 
     async def close(self) -> None:
         """Close all connections. Held locks stay held until their leases end. Never raises."""
-        async with AsyncExitStack() as stack:
-            for client in self._clients.values():
-                stack.push_async_callback(client.close)
+        closing = asyncio.gather(*[one.close() for one in self._clients.values()], return_exceptions=True)
+        for outcome in await asyncio.shield(closing):
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     async def __aenter__(self, /) -> Self:
         for client in self._clients.values():
@@ -398,6 +407,11 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
 
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
+
+
+def close_masters(client: FastRedlock, end: float) -> None:
+    """Close the masters of ``client`` until ``end``. All groups execute what they were sent meanwhile."""
+    client.masters.close(max(LEAST_CLOSE_TIMEOUT, end - time.monotonic()))
 
 
 async def drop(locks: Sequence[AsyncLock]) -> None:

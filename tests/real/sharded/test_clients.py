@@ -23,6 +23,8 @@ from support.waiting import DEADLINE, PATIENT, eventually, start
 
 from redlock_fast import AsyncShardedRedlock, ClientClosed, QuorumUnavailable, ShardedRedlock
 from redlock_fast.embedded import Masters
+from redlock_fast.masters.masters import CLOSE_TIMEOUT
+from redlock_fast.masters.masters import Masters as MastersOfClient
 from redlock_fast.sharded import clients, placement
 
 pytestmark = pytest.mark.usefixtures("all_masters")
@@ -75,6 +77,10 @@ def sharded(
 
 def all_connected(client: Any) -> bool:
     return all(master.state == "connected" for group in client.health().values() for master in group)
+
+
+def any_connected(client: Any, group: str) -> bool:
+    return any(master.state == "connected" for master in client.health()[group])
 
 
 def of(client: Any, group: str, count: int = 1000) -> list[str]:
@@ -342,6 +348,56 @@ def test_closed(sharded: MakeSharded, groups: dict[str, Masters]) -> None:
     with pytest.raises(ClientClosed):
         c.extend_many(locks)
     assert c.release_many(locks) == [False] * len(NAMES)
+
+
+def test_close_takes_no_second_for_each_hung_group(
+    groups: dict[str, Masters], engine_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: an end of a process that takes as many seconds as groups hang."""
+    urls = {name: masters.urls for name, masters in groups.items()}
+    given: list[float] = []
+    close = MastersOfClient.close
+
+    def counted(self: MastersOfClient, timeout: float = CLOSE_TIMEOUT) -> None:
+        if not self.client_state.closed:
+            given.append(timeout)
+        close(self, timeout)
+
+    with ShardedRedlock(urls, engine=engine_name, **PATIENT) as c:
+        assert c.connect(DEADLINE)
+        locks = [lock for lock in c.acquire_many(NAMES, TTL) if lock]
+        with paused(groups["five"], *range(5)), paused(groups["three"], *range(3)):
+            c.release_many(locks)
+            monkeypatch.setattr(MastersOfClient, "close", counted)
+            c.close()
+    assert len(given) == 2
+    assert sum(given) <= CLOSE_TIMEOUT + clients.LEAST_CLOSE_TIMEOUT
+    for masters in groups.values():
+        nothing_left(masters)
+
+
+@pytest.mark.parametrize(("hung", "other"), [("five", "three"), ("three", "five")])
+@on_loops
+async def test_a_hung_group_does_not_delay_the_close_of_another(
+    groups: dict[str, Masters], engine_name: str, hung: str, other: str
+) -> None:
+    urls = {name: masters.urls for name, masters in groups.items()}
+    client = AsyncShardedRedlock(urls, engine=engine_name, **PATIENT)
+    await client.connect(DEADLINE)
+    await until(lambda: all_connected(client), "all masters connect")
+    locks = [lock for lock in await client.acquire_many(NAMES, TTL) if lock]
+    with paused(groups[hung], *range(len(groups[hung]))):
+        await client.release_many(locks)
+        closing = asyncio.create_task(client.close())
+        await until(lambda: not any_connected(client, other), "one group closes")
+        assert not closing.done()
+        closing.cancel()  # the close goes on
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+    await until(lambda: len(asyncio.all_tasks()) == 1, "the other one closes")
+    assert not any_connected(client, hung)
+    for masters in groups.values():
+        nothing_left(masters)
 
 
 # --- another map ------------------------------------------------------------------------------------
