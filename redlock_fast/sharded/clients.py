@@ -410,7 +410,7 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
 
 
 def close_masters(client: FastRedlock, end: float) -> None:
-    """Close the masters of ``client`` until ``end``. All groups execute what they were sent meanwhile."""
+    """Close the masters of ``client`` until ``end``. In that time all groups execute what they were sent."""
     client.masters.close(max(LEAST_CLOSE_TIMEOUT, end - time.monotonic()))
 
 
