@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from ..engine.contract import Request, Votes
+from ..engine.contract import Request, Votes, Wait
 from .attempts import RetryLoop
 from .effects import Effect, Exchange, send_no_reply, undo_after
 from .fencing import fence
@@ -224,9 +224,14 @@ def extended(
 
 
 def exists(policy: Policy, key: bytes) -> Generator[Effect, list[Votes], Votes]:
-    """The votes of the voting masters on whether they have ``key``, with any token."""
+    """The votes of the voting masters on whether they have ``key``, with any token.
+
+    Of two lists one may have it: refusals of the other decide nothing.
+    """
+    lists = policy.voters.lists
+    wait = policy.wait if len(lists.lists) == 1 else Wait.ALL
     request = Request(EXISTS, (key,), policy.voters.asked())
-    return (yield Exchange([request], policy.voters.lists.need, policy.node_timeout, policy.wait))[0]
+    return (yield Exchange([request], lists.need, policy.node_timeout, wait))[0]
 
 
 def owners(policy: Policy, keys: Sequence[bytes]) -> Generator[Effect, list[Votes], list[str]]:

@@ -7,7 +7,7 @@ from typing import Any
 from ..algorithm.attempts import BLIP
 from ..algorithm.lease import AcquireFailure
 from ..algorithm.lock_kind import LockKind
-from ..algorithm.master_lists import MasterLists
+from ..algorithm.master_lists import MasterLists, mask_of
 from ..engine.contract import FAULT, NO_REPLY, Votes
 from ..errors import (
     Contended,
@@ -101,10 +101,15 @@ def unavailable(core: BaseClient, resource: ResourceNames, votes: Votes, text: s
 
 
 def is_locked(core: BaseClient, resource: str | bytes, votes: Votes) -> bool:
-    """Whether a quorum of masters has the key. Raises QuorumUnavailable if too few masters answered."""
+    """Whether a quorum of masters has the key, of either list if there are two.
+
+    Such a lock keeps the client from acquiring. Raises QuorumUnavailable if too few masters answered.
+    """
     lists = core.policy.voters.lists
-    if lists.granted(votes):
+    have = mask_of(n for n, value in enumerate(votes.values) if value > 0)
+    silent = mask_of(n for n, value in enumerate(votes.values) if value <= FAULT)
+    if len(lists.lacking(have)) < len(lists.lists):
         return True
-    if lists.refused(votes):
+    if len(lists.lacking(have | silent)) == len(lists.lists):
         return False
     raise unavailable(core, resource, votes, "too few masters answered")

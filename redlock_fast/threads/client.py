@@ -679,7 +679,7 @@ class FastRedlock(BaseClient):
         return SingleRun(self.lock, resource, ttl, if_taken, once_per, {**options})
 
     def locked(self, resource: Resource) -> bool:
-        """Ask the masters whether ``resource`` is locked now. True: a quorum has the key.
+        """Ask the masters whether ``resource`` is locked now. True: a quorum of either list has the key.
 
         The answer may be outdated when it arrives: use it for display, not for decisions. Read-write locks
         and semaphores do not use the key ``resource`` and are not seen.

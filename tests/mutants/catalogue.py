@@ -761,6 +761,12 @@ KINDS = [
         'decide == "all" else Wait.EARLY',
         judges("real/masters/outage_truth"),
     ),
+    *of(
+        "redlock_fast/locks/failures.py",
+        judges("real/masters/change"),
+        ("only-a-lock-of-both-lists-is-seen", "lacking(have)) < len(lists.lists)", "lacking(have)) < 1"),
+        ("one-list-without-the-key-is-free", "silent)) == len(lists.lists)", "silent)) > 0"),
+    ),
     Mutant(
         "hung-masters-have-no-cause",
         "redlock_fast/locks/failures.py",

@@ -91,6 +91,36 @@ def test_why_a_change_needs_both_lists(masters: Masters, connected: MakeClient, 
 
 
 @each_change
+def test_a_client_of_both_lists_sees_the_locks_of_either(
+    masters: Masters, connected: MakeClient, change: str
+) -> None:
+    """Such a lock keeps it from acquiring. Catches: the other list, which has no key, decides."""
+    old_list, new_list = lists(masters, change)
+    joint = connected(new_list, joint_with=old_list)
+    assert joint.locked("r") is False
+    for other in connected(old_list), connected(new_list):
+        held = other.acquire("r", TTL)
+        assert held
+        assert joint.locked("r") is True
+        assert held.release() is True
+        nothing_left(masters)
+        assert joint.locked("r") is False
+
+
+def test_a_lock_that_one_list_has_is_seen_without_the_other(masters: Masters, connected: MakeClient) -> None:
+    old_list, new_list = lists(masters, "all of 2 replaced")
+    joint, old = connected(new_list, joint_with=old_list), connected(old_list)
+    held = old.acquire("r", TTL)
+    assert held
+    for number in (2, 3):
+        masters[number].kill()
+    assert joint.locked("r") is True
+    assert held.release() is True
+    with pytest.raises(QuorumUnavailable):
+        joint.locked("r")
+
+
+@each_change
 def test_clients_of_adjacent_steps_exclude_each_other(
     masters: Masters, connected: MakeClient, change: str
 ) -> None:
