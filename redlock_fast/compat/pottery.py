@@ -17,6 +17,7 @@ from ._clients import keep_aio, shared, shared_aio
 from ._errors import translated
 from ._holder import LockHolder
 from ._masters import master_list
+from ._times import check_seconds
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -75,6 +76,11 @@ def _set_of(masters: Iterable[Any]) -> frozenset[Any]:
         return frozenset(listed)
     except TypeError as error:
         raise ConfigError(f"masters: each must be a URL or a client: {error}") from None
+
+
+def seconds_of(timeout: float) -> float:
+    """``timeout``, where no time is left as 0, which is one attempt; -1 has no end. Raises ConfigError."""
+    return -1 if check_seconds("timeout", timeout) == -1 else max(0, timeout)
 
 
 class _Settings:
@@ -163,7 +169,7 @@ class Redlock(_Settings, LockHolder):
         client = shared(self.masters, self._options)
         lock = client.lock(self.key, self.auto_release_time, max_extensions=self.num_extensions)
         try:
-            return self._acquire_lock(lock, blocking, timeout)
+            return self._acquire_lock(lock, blocking, seconds_of(timeout))
         except QuorumUnavailable as error:
             self._raise_unavailable(error, raise_on_redis_errors)
             return False
@@ -226,7 +232,7 @@ class AIORedlock(_Settings):
         client = shared_aio(self.masters, self._options)
         lock = client.lock(self.key, self.auto_release_time, max_extensions=self.num_extensions)
         try:
-            granted = await lock.acquire(blocking, timeout)
+            granted = await lock.acquire(blocking, seconds_of(timeout))
         except QuorumUnavailable as error:
             self._raise_unavailable(error, raise_on_redis_errors)
             return False

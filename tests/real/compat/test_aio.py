@@ -258,6 +258,14 @@ async def test_aio_pottery(valkey: Masters, options: Options) -> None:
 
 
 @on_loops
+async def test_aio_pottery_makes_one_attempt_where_no_time_is_left(valkey: Masters, options: Options) -> None:
+    free, taken = (pottery.AIORedlock(key="r", masters=valkey.urls, **options) for _ in range(2))
+    assert await free.acquire(timeout=-0.5) is True
+    assert await taken.acquire(timeout=-0.5) is False
+    await free.release()
+
+
+@on_loops
 async def test_aio_pottery_leaves_nothing_when_it_is_cancelled(
     valkey: Masters, options: Options, raw: Raw
 ) -> None:

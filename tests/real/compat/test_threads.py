@@ -509,6 +509,19 @@ def test_pottery(masters: Masters, options: Options) -> None:
     nothing_left(masters)
 
 
+def test_pottery_makes_one_attempt_where_no_time_is_left(valkey: Masters, options: Options) -> None:
+    """A program may calculate the rest of its time. In pottery it gets False then, and no error."""
+    free, taken = (pottery.Redlock(key="r", masters=valkey.urls, **options) for _ in range(2))
+    assert free.acquire(timeout=-0.5) is True
+    assert taken.acquire(timeout=-0.5) is False
+    late = pottery.Redlock(key="r", masters=valkey.urls, context_manager_timeout=-2, **options)
+    with pytest.raises(pottery.QuorumNotAchieved), late:
+        pass
+    with pytest.raises(ValueError, match="timeout"):
+        taken.acquire(blocking=False, timeout=-0.5)
+    free.release()
+
+
 def test_pottery_prefixes_a_key_that_is_set_later(valkey: Masters, options: Options, raw: Raw) -> None:
     """Programs with pottery lock that key."""
     lock = printer(valkey, options)
