@@ -24,6 +24,8 @@ DEFAULTS = {"ttl": 30.0, "node_timeout": 1.0, "connect_timeout": 3.0}
 #: Seconds for the thread that ends the processes of the command, beyond ``--grace``.
 PATIENCE = 5.0
 TOKEN = "REDLOCK_FAST_TOKEN"
+#: Ctrl-C and Ctrl-\ of a terminal.
+OF_KEYS = (signal.SIGINT, signal.SIGQUIT)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -79,8 +81,8 @@ def _under_lock(
 
 
 def forward(number: int, child: ChildProcess, terminal: bool) -> None:
-    """Forward a signal, except Ctrl-C of a terminal: the command is in this group and has it already."""
-    if not (terminal and number == signal.SIGINT):
+    """Forward a signal, except one of a terminal's keys: the command is in this group and has it already."""
+    if not (terminal and number in OF_KEYS):
         child.send(number)
 
 

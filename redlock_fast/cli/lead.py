@@ -21,7 +21,7 @@ from .child_process import ChildProcess
 from .execute import DEFAULTS, PATIENCE, TOKEN, forward, log, report_failure, report_stop
 from .output import print_error
 from .settings import Settings, load
-from .signals import Signals, Stopped
+from .signals import ENDS, Signals, Stopped
 
 #: ``--grace`` by default, and the largest, as shares of the ttl.
 GRACE_SHARE, LONGEST_GRACE_SHARE = 0.25, 0.45
@@ -56,14 +56,15 @@ def _lead_once(options: argparse.Namespace, settings: Settings) -> int | None:
         )
     terminal, name = os.isatty(0), os.fsencode(options.name)
     lost, ended = threading.Event(), threading.Event()
-    received: list[int] = []
+    received: list[int] = []  # after these a loss is followed by no other campaign
     with (
         ChildProcess(options.argv, alone=not terminal, grace=grace) as child,
         Signals(unstoppable=not terminal) as signals,
     ):
 
         def deliver(number: int) -> None:
-            received.append(number)
+            if number in ENDS:
+                received.append(number)
             forward(number, child, terminal)
 
         def on_lost(_: Leader, reason: str) -> None:

@@ -23,7 +23,7 @@ from redlock_fast.embedded import Masters
 Raw = Callable[[Masters], list[redis.Redis]]
 
 #: Prints its process id, and goes on until a signal ends it; then it prints "ended".
-OBEYS = "trap 'echo ended; exit 5' TERM INT HUP; echo $$; while :; do sleep 0.1; done"
+OBEYS = "trap 'echo ended; exit 5' TERM INT HUP QUIT USR1 USR2; echo $$; while :; do sleep 0.1; done"
 #: Goes on even then.
 IGNORES = "trap 'echo heard' TERM; echo $$; while :; do sleep 0.1; done"
 #: A lease that is over soon after it is not extended any more.
@@ -266,8 +266,12 @@ def test_a_signal_that_another_thread_gets_is_forwarded(valkey: Masters) -> None
         assert process.wait(DEADLINE) == 128 + signal.SIGTERM
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2],
+)
 def test_signals_are_forwarded(once: Command, valkey: Masters, number: int) -> None:
+    """Catches: SIGUSR1 ends this process, the kernel kills the command, and the lock stays for its ttl."""
     with running(once.start("exec", "job", *sh(OBEYS))) as process:
         first_line(process)
         process.send_signal(number)
@@ -314,8 +318,9 @@ def test_a_signal_ends_the_waiting(command: Command, valkey: Masters, raw: Raw, 
     assert not (tmp_path / "ran").exists()
 
 
-def test_ctrl_c_on_a_terminal(once: Command) -> None:
-    """It reaches the command by itself, which is in the foreground with us."""
+@pytest.mark.parametrize("key", ["\x03", "\x1c"], ids=["Ctrl-C", "Ctrl-\\"])
+def test_keys_of_a_terminal(once: Command, valkey: Masters, key: str) -> None:
+    """They reach the command by themselves: it is in the foreground with us, and hears each key once."""
     script = "import os,pty,sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
     arguments = [sys.executable, "-m", "redlock_fast", "exec", "job", *sh(OBEYS)]
     terminal = subprocess.Popen(
@@ -328,9 +333,10 @@ def test_ctrl_c_on_a_terminal(once: Command) -> None:
     )
     with running(terminal) as process:
         assert first_line(process).isdigit()
-        out, _ = process.communicate("\x03", timeout=DEADLINE)
+        out, _ = process.communicate(key, timeout=DEADLINE)
         assert process.returncode == 5
         assert "ended" in out
+    nothing_left(valkey)
 
 
 # --- losses ---------------------------------------------------------------------------------------

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import redis
 from support.commands import Command, alive, ends, first_line, running, sh
+from support.keys import wipe
 from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually
 
@@ -79,6 +81,23 @@ def test_a_loss_ends_the_command_and_it_campaigns_again(
             "unconfirmed: too few masters answered before the lease ended\n"
         )
         assert first.stderr.read() == lost * len(found)
+
+
+def test_a_signal_that_the_command_survives_does_not_end_the_campaign(
+    command: Command, valkey: Masters, raw: Callable[[Masters], list[redis.Redis]]
+) -> None:
+    """Daemons reload with SIGHUP. Catches: after it, a loss of hours later ends ``lead`` with 129."""
+    reloads = "trap 'echo heard' HUP USR1; trap 'exit 5' TERM; echo $$; while :; do sleep 0.1; done"
+    with running(command.start("lead", "chair", *SHORT, *sh(reloads))) as process:
+        before = first_line(process)
+        for number in (signal.SIGHUP, signal.SIGUSR1):
+            process.send_signal(number)
+            assert first_line(process) == "heard"
+        for node in raw(valkey):
+            wipe(node)
+        assert first_line(process) not in ("", before)
+        process.terminate()
+        assert process.wait(DEADLINE) == 5
 
 
 def test_signals(once: Command) -> None:
