@@ -1441,6 +1441,9 @@ JOBS = [
         "redlock_fast/integrations/sqlalchemy.py",
         judges("real/integrations/sqlalchemy"),
         ("an-or-in-a-text-opens-the-fence", "Grouping(and_(*criteria))", "*criteria"),
+        ("a-value-replaces-the-token", "if name in self._fence:", "if False:"),
+        ("a-parameter-replaces-the-token", ".values({column: value})", ".values({column: token})"),
+        ("a-parameter-replaces-the-token-compared", "column <= value", "column <= token"),
     ),
 ]
 

@@ -93,6 +93,40 @@ def test_text_of_where_does_not_open_the_fence(rows: Any, urls: tuple[str, str],
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_no_value_of_the_caller_replaces_the_token(rows: Any, urls: tuple[str, str], way: str) -> None:
+    """Catches: all values of a row that was read before set an earlier token, and so open the fence."""
+    if "asyncio" in way and urls[1].startswith("sqlite"):
+        pytest.importorskip("aiosqlite", reason="no aiosqlite: pip install 'redlock-fast[integrations-test]'")
+    column, run = rows.WAYS[way]
+    change = rows.fenced_update(column, 9).where(rows.Account.__table__.c.id == 7)
+    for row in ({"balance": 1, "fence": 3}, {column: 3}, {rows.Account.__table__.c.fence: None}, (7, 1, 3)):
+        with pytest.raises(ConfigError, match="sets fence by itself"):
+            change.values(row)
+    with pytest.raises(ConfigError, match="sets fence by itself"):
+        change.values(balance=1, fence=3)
+    with pytest.raises(ConfigError, match="sets fence by itself"):
+        change.ordered_values((column, 3))
+    assert run(urls, change.values({column.table.c.balance: 1})) == 1
+
+
+@pytest.mark.parametrize("column", ["Core", "ORM"])
+def test_no_parameter_of_the_caller_replaces_the_token(rows: Any, urls: tuple[str, str], column: str) -> None:
+    """Catches: a parameter with the name of the column, or with the name that SQLAlchemy gives the token."""
+    fence, _ = rows.WAYS[column]
+    with rows.opened(urls[0]) as engine, engine.begin() as connection:
+
+        def write(token: int) -> int:
+            row = {"balance": token, "fence": 1, "fence_1": 99}
+            change = rows.fenced_update(fence, token).where(rows.Account.__table__.c.id == 7)
+            return int(rows.written(connection.execute(change, row)))
+
+        assert write(9) == 1
+        assert connection.execute(rows.select(rows.Account.balance, rows.Account.fence)).one() == (9, 9)
+        with pytest.raises(StaleToken):
+            write(8)
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_result_with_rows_is_refused(rows: Any, urls: tuple[str, str], way: str) -> None:
     """The number of its rows is unknown. Catches: StaleToken although the row was written."""
     if "asyncio" in way and urls[1].startswith("sqlite"):
