@@ -77,6 +77,8 @@ class RedlockCollector(Clients, Collector):
         return self._buckets.setdefault((metric.name, labels), Buckets(metric.bounds)).add
 
     def _forget(self, alive: Collection[str]) -> None:
+        if self._files is not None:
+            self._files.forget(alive)
         self._buckets = {key: one for key, one in self._buckets.items() if key[1][0] in alive}
 
 

@@ -11,7 +11,7 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from prometheus_client import values
@@ -28,6 +28,11 @@ Key = tuple[str, str, tuple[tuple[str, str], ...]]
 
 #: Locked while files are written, and during a fork: no child gets a locked mutex of prometheus_client.
 _writing = threading.Lock()
+
+
+def client_of(key: Key) -> str:
+    """The name of the client whose value it is."""
+    return dict(key[2])["client"]
 
 
 def multiprocess_mode() -> bool:
@@ -62,6 +67,15 @@ class MultiprocessFiles:
             self._events.warn_of(
                 "recorder-error", f"metrics were not written: {type(error).__name__}: {error}"
             )
+
+    def forget(self, alive: Collection[str]) -> None:
+        """Keep the counts of clients that are not ``alive``: a later client of that name adds its own."""
+        self.write()  # what was counted since the last time
+        with _writing:
+            self._before = {key: count for key, count in self._before.items() if client_of(key) in alive}
+            for key, (at, _) in self._values.items():
+                if key[0] != "gauge" and client_of(key) not in alive:
+                    self._values[key] = at, at.get()
 
     def _write(self) -> None:
         written = set()

@@ -143,6 +143,48 @@ def test_children_of_fork(environment: dict[str, str]) -> None:
     assert sample(page, "wait_time_seconds_count", kind="plain", label="", outcome="acquired") == 4
 
 
+NEXT_CLIENTS = """
+    import os
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.multiprocess import MultiProcessCollector
+    from redlock_fast import FastRedlock
+    from redlock_fast.prometheus import RedlockCollector
+
+    metrics = RedlockCollector(every=3600)
+
+    def use(locks):
+        with FastRedlock(os.environ["MASTERS"].split(), node_timeout=5.0, connect_timeout=20.0) as client:
+            metrics.add(client, "shop", durations=True)
+            for _ in range(locks):
+                with client.lock("r"):
+                    pass
+            metrics._files.write()
+        return client
+
+    closed = use(3)
+    child = os.fork()
+    use(2)  # of a client that still exists: what it counted since the last write is known
+    closed = None
+    use(1)  # of one that is gone
+    if not child:
+        raise SystemExit
+    assert os.waitpid(child, 0)[1] == 0
+    MultiProcessCollector(registry := CollectorRegistry())
+    print(generate_latest(registry).decode())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_the_next_client_counts_on(environment: dict[str, str]) -> None:
+    """Catches: a count that falls, which a rate over the sum of all workers takes for many new locks."""
+    command = [sys.executable, "-c", textwrap.dedent(NEXT_CLIENTS)]
+    page = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert sample(page, "acquires_total", outcome="acquired") == 3 + 2 * (2 + 1)
+    waits = {"kind": "plain", "label": "", "outcome": "acquired"}
+    assert sample(page, "wait_time_seconds_count", **waits) == 3 + 2 * (2 + 1)
+    assert sample(page, "wait_time_seconds_bucket", **waits, le="+Inf") == 3 + 2 * (2 + 1)
+
+
 def test_folder_that_is_missing(environment: dict[str, str]) -> None:
     Path(environment["PROMETHEUS_MULTIPROC_DIR"]).rmdir()
     command = [sys.executable, "-c", "from redlock_fast.prometheus import RedlockCollector as C; C()"]
