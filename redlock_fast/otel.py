@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from .errors import needs
 from .exporters.durations import kind_of
 from .exporters.instrument import instrument
-from .exporters.metrics import COMMON, METRICS, Client, Clients, Metric, all_parts
+from .exporters.metrics import COMMON, GAUGES, METRICS, Client, Clients, Metric, Point, all_parts
 from .locks.config import number
 
 with needs("opentelemetry", "redlock-fast[otel]"):
@@ -29,6 +29,10 @@ with needs("opentelemetry", "redlock-fast[otel]"):
 
 #: The name and the version of the instrumentation scope.
 SCOPE, VERSION = "redlock_fast", str(sys.modules["redlock_fast"].__version__)
+
+
+#: A counter and the values of its labels.
+Key = tuple[str, tuple[str, ...]]
 
 
 class RedlockMetrics(Clients):
@@ -44,6 +48,8 @@ class RedlockMetrics(Clients):
         meter = api.get_meter(SCOPE, VERSION, meter_provider=provider)
         create = {"counter": meter.create_observable_counter, "gauge": meter.create_observable_gauge}
         self._histograms: dict[str, Histogram] = {}
+        self._totals: dict[Key, float] = {}  # the sums that were read last
+        self._before: dict[Key, float] = {}  # of the earlier clients of a name
         for metric in METRICS:
             name = f"redlock_fast.{metric.name.removesuffix('_seconds')}"
             if metric.kind == "histogram":
@@ -59,9 +65,23 @@ class RedlockMetrics(Clients):
         def read(options: CallbackOptions) -> Iterator[Observation]:
             for point in self.points():
                 if point.metric == metric.name:
-                    yield Observation(point.value, attributes(names, point.labels))
+                    yield Observation(self._value(point), attributes(names, point.labels))
 
         return read
+
+    def _value(self, point: Point) -> float:
+        """That of a gauge; the sum of all clients that had the name, because no sum may fall."""
+        if point.metric in GAUGES:
+            return point.value
+        key = point.metric, point.labels
+        self._totals[key] = point.value + self._before.get(key, 0)
+        return self._totals[key]
+
+    def _forget(self, alive: Collection[str]) -> None:
+        for point in self.points(closed=True):  # what was counted since the last time
+            self._value(point)
+        ended = {key: total for key, total in self._totals.items() if key[1][0] not in alive}
+        self._before = {**self._before, **ended}
 
     def _histogram(self, metric: Metric, labels: tuple[str, ...]) -> Callable[[float], None]:
         record = self._histograms[metric.name].record

@@ -332,6 +332,49 @@ def test_opentelemetry_tells_the_same(
     assert {name for name, points in collect().items() if points} == {"redlock_fast.grant"}
 
 
+def test_the_next_client_of_a_name_counts_on(valkey: Masters, engine_name: str) -> None:
+    """Catches: the sum falls to the count of the next client, so its difference is a negative number."""
+    from opentelemetry.sdk.metrics import MeterProvider, ObservableCounter
+    from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
+
+    from redlock_fast.otel import RedlockMetrics
+
+    reader = InMemoryMetricReader(preferred_temporality={ObservableCounter: AggregationTemporality.DELTA})
+    provider = MeterProvider([reader], shutdown_on_exit=False)
+    metrics = RedlockMetrics(provider)
+
+    def acquired() -> list[float]:
+        """Since the last time."""
+        data: Any = reader.get_metrics_data()
+        exported = (metric for metric in data.resource_metrics[0].scope_metrics[0].metrics)
+        points = (
+            point for one in exported if one.name == "redlock_fast.acquires" for point in one.data.data_points
+        )
+        return [point.value for point in points if point.attributes["outcome"] == "acquired"]
+
+    def use(locks: int, *, more: int = 0) -> FastRedlock:
+        with FastRedlock(
+            valkey.urls, node_timeout=DEADLINE, connect_timeout=DEADLINE, engine=engine_name
+        ) as client:
+            metrics.add(client, "shop")
+            for number in range(locks + more):
+                if number == locks:
+                    found.append(acquired())
+                with client.lock("r"):
+                    pass
+            if not more:
+                found.append(acquired())
+        return client
+
+    found: list[list[float]] = []
+    exists = use(3, more=1)
+    use(2)
+    assert exists.stats().acquired == 4
+    use(1)  # that of 2 is gone
+    assert found == [[3], [1 + 2], [1]]
+    provider.shutdown()
+
+
 @pytest.fixture
 def exporter() -> Any:
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
