@@ -57,6 +57,7 @@ class Guard(NamedTuple):
         durable: bool = False,
         promoted: bool = False,
         flushed: bool = False,
+        reloaded: bool = False,
         max_lag: float = 0.0,
     ) -> float:
         """Seconds for which a master casts no vote, decided when it is connected.
@@ -67,8 +68,11 @@ class Guard(NamedTuple):
         before it answered, at the last contact and now. ``promoted``: it was a replica, and its former master
         may have granted locks until an unknown time. With ``min-replicas-to-write``, that master stopped
         ``max_lag`` seconds after its replicas were cut off, or up to LATE_STOP later. ``flushed``: it
-        reported that its keys were lost.
+        reported that its keys were lost. ``reloaded``: it did so, but executed no command that removes them:
+        its process loads a dump, perhaps an older one, and a marker may be in it.
         """
+        if reloaded and self.mode != "off":
+            return self.max_ttl
         if self.mode not in JUDGING:
             return 0.0
         if flushed:

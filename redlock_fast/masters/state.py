@@ -118,10 +118,12 @@ class MasterState:
         before = self.server if self.known else None
         kept = before is not None and server.data == before.data != b""
         emptied = before is not None and server.data != before.data != b""
+        same_process = before is not None and server.run_id == before.run_id
+        counted = before is not None and server.flushes != before.flushes
         # Its report may have been lost with the connection, or never sent.
-        unreported = (
-            before is not None and server.run_id == before.run_id and server.flushes != before.flushes
-        )
+        unreported = same_process and counted
+        # No command removed the keys: an older dump may be loaded, and the witness key with it.
+        reloaded = self.flushed and same_process and not counted
         # A replica that is promoted before it has data does not show that it was one.
         failed_over = self.target.ask_sentinels is not None and (
             before is None or server.where != before.where
@@ -134,6 +136,7 @@ class MasterState:
             durable=server.durable and before is not None and before.durable,
             promoted=server.promoted or failed_over,
             flushed=emptied or ((self.flushed or unreported) and not kept),
+            reloaded=reloaded,
             max_lag=server.lag,
         )
         quarantine = max(quarantine, server.guarded)

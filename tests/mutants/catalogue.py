@@ -466,6 +466,7 @@ GUARD = [
         ("quarantine-beyond-the-ttl", "self.max_ttl - max(0.0, age)", "self.max_ttl - age"),
         ("promoted-is-known", "        if promoted", "        if False and promoted"),
         ("flush-does-not-quarantine", "        if flushed:", "        if False:"),
+        ("a-marker-in-a-dump-is-believed", 'if reloaded and self.mode != "off"', "if reloaded and False"),
     ),
     *of(
         "redlock_fast/masters/state.py",
@@ -478,6 +479,7 @@ GUARD = [
         ("marker-not-obeyed", "quarantine = max(quarantine, server.guarded)", "pass"),
         ("unreported-flushes-are-not-counted", "(self.flushed or unreported)", "self.flushed"),
         ("counted-flush-of-another-database", "unreported) and not kept", "unreported)"),
+        ("a-dump-is-a-flush-of-another-database", "reloaded=reloaded", "reloaded=False"),
         ("forked-without-guard", "lost_at,\n            guarded_until=self.guarded_until", "lost_at"),
         (
             "guard-gets-shorter",

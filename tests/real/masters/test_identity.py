@@ -20,7 +20,7 @@ from support.proxy import Pipe, Proxy
 from support.waiting import eventually
 from support.watching import EVERYTHING
 
-from redlock_fast import AsyncFastRedlock, FastRedlock, Lock, QuorumUnavailable
+from redlock_fast import AsyncFastRedlock, ConfigError, FastRedlock, Lock, QuorumUnavailable
 from redlock_fast.embedded import Masters
 
 MakeClient = Callable[..., FastRedlock]
@@ -273,6 +273,40 @@ def test_a_flush_while_a_client_is_away_silences(
             proxy.refusing = False
         back(thief, 0, 1)
         assert not two_holders(lock, thief)
+
+
+@pytest.fixture
+def reloading() -> Iterator[Masters]:
+    """Three masters that may load a dump while they run."""
+    try:
+        fleet = Masters(3, server="valkey", options=["--enable-debug-command", "yes", "--save", ""])
+    except ConfigError as missing:
+        pytest.skip(str(missing))
+    with fleet:
+        yield fleet
+
+
+@pytest.mark.parametrize("mode", ["auto", "durable", "strict", "marker"])
+def test_an_older_dump_in_the_same_process_silences(
+    reloading: Masters, connected: MakeClient, raw: Raw, mode: str
+) -> None:
+    """The dump has the witness key and the marker, and not the lock."""
+    nodes = raw(reloading)
+    for node in nodes:
+        with node.pipeline(transaction=True) as other:
+            other.set("else", 1).move("else", 1).execute()
+    old_enough(nodes, mode)
+    holder, thief = (connected(reloading, **guard(mode)) for _ in range(2))
+    assert all(master.state == "connected" for master in (*holder.health(), *thief.health()))
+    for node in nodes[:2]:
+        assert node.save()
+    lock = holder.acquire("r")
+    assert lock
+    for node in nodes[:2]:
+        assert node.execute_command("DEBUG", "RELOAD", "NOSAVE")
+    back(thief, 0, 1)
+    assert not two_holders(lock, thief)
+    assert [master.guard > 0 for master in thief.health()] == [True, True, False]
 
 
 def test_a_child_of_fork_notices_a_flush(masters: Masters, connected: MakeClient) -> None:

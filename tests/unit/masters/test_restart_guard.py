@@ -137,9 +137,9 @@ def test_a_disk_is_believed_that_was_written_to_all_the_time(before: str, now: s
 def test_a_flush_of_another_database_took_no_lock(before: bytes, now: bytes, silent: bool) -> None:
     guard = Guard("auto", MAX_TTL)
     master_state = MasterState(target("redis://localhost"))
-    master_state.on_connected(Server(run_id="a", data=before), guard, 1000.0)
+    master_state.on_connected(Server(run_id="a", flushes=3, data=before), guard, 1000.0)
     master_state.flushed = True
-    master_state.on_connected(Server(run_id="a", data=now), guard, 1000.0)
+    master_state.on_connected(Server(run_id="a", flushes=4, data=now), guard, 1000.0)
     assert (bool(master_state.guarded_until), master_state.flushed) == (silent, False)
 
 
@@ -193,6 +193,17 @@ def test_a_flush_that_was_not_reported(process: str, flushes: int, data: bytes, 
     for state in (master_state, forked):
         state.on_connected(Server(run_id=process, flushes=flushes, data=data), guard, 1000.0)
         assert bool(state.guarded_until) == silent
+
+
+@pytest.mark.parametrize("mode", ["auto", "durable", "strict", "marker", "off"])
+def test_a_flush_that_no_command_made(mode: str) -> None:
+    """Its process loaded a dump, which has the witness key and the marker."""
+    guard, server = Guard(mode, MAX_TTL), Server(run_id="a", uptime=1000, flushes=3, data=b"x")
+    master_state = MasterState(target("redis://localhost"))
+    master_state.on_connected(server, guard, 1000.0)
+    master_state.flushed = True
+    master_state.on_connected(server, guard, 1000.0)
+    assert master_state.guarded_until == (0.0 if mode == "off" else 1000.0 + MAX_TTL)
 
 
 @pytest.mark.parametrize(("now", "silent"), [(b"x", False), (b"y", True), (b"", True)])
