@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Unpack
 
 from .. import Lock as OurLock
 from ..errors import LockLost, QuorumUnavailable
-from ..locks.batch_state import stop_auto_extension
+from ..locks.batch_state import held_by, stop_auto_extension
 from ..locks.options import DropInOptions
 from ..wire.text import quoted
 from ._clients import shared
@@ -111,7 +111,7 @@ class Lock(LockHolder):
     def stop_autoextend(self) -> None:
         """Stop the extension in the background. The lease then ends by itself, or with ``release()``."""
         if self._lock is not None:
-            stop_auto_extension([self._lock])
+            stop_auto_extension(held_by(self._client, [self._lock]))
 
     def locked(self) -> bool:
         """Whether this object holds the lock now."""

@@ -77,10 +77,14 @@ class AutoExtension:
         self._renewed = RenewedLease(lock, lease, now + self.max_hold, now + self.max_hold * LONG_HOLD_SHARE)
         renewal.add(self._renewed)
 
-    def stop(self) -> None:
-        """Stop the renewal before a release. Outcomes of extensions under way are ignored."""
-        if self._renewal is not None and self._renewed is not None:
-            self._renewal.drop(self._renewed)
+    def stop(self, lease: Lease) -> None:
+        """Stop the renewal of ``lease`` before its release. Outcomes of extensions under way are ignored.
+
+        Another thread may have acquired the lock since: the renewal of its lease goes on.
+        """
+        renewed = self._renewed
+        if self._renewal is not None and renewed is not None and renewed.lease is lease:
+            self._renewal.drop(renewed)
 
     def enter(self) -> None:
         """A body of ``with`` begins, with the present lease."""

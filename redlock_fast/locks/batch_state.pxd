@@ -15,8 +15,8 @@ cpdef object remove_leases(object core, dict held)
 
 cpdef list foreign_locks(object core, object locks)
 
-@cython.locals(one=LockState)
-cpdef object stop_auto_extension(object locks)
+@cython.locals(one=LockState, lease=Lease)
+cpdef object stop_auto_extension(dict held)
 
 @cython.locals(one=LockState, held=dict, generation=long)
 cpdef dict held_by(object core, object locks)

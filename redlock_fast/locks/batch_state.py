@@ -42,11 +42,11 @@ def foreign_locks(core: BaseClient, locks: Iterable[object]) -> list[object]:
     return [one for one in locks if not isinstance(one, LockState) or one._core is not core]
 
 
-def stop_auto_extension(locks: Iterable[LockState]) -> None:
-    """Stop the renewal of ``locks``, before their release."""
-    for one in locks:
+def stop_auto_extension(held: Mapping[H, Lease]) -> None:
+    """Stop the renewal of the leases of ``held``, before their release."""
+    for one, lease in held.items():
         if one._auto_extension is not None:
-            one._auto_extension.stop()
+            one._auto_extension.stop(lease)
 
 
 def held_by(core: BaseClient, locks: Iterable[H]) -> dict[H, Lease]:

@@ -249,7 +249,8 @@ class LeaderState:
 
     def _end_term(self, term: Term) -> bool:
         """Stop the renewal of a term that is over, set its reason. Returns whether to call ``on_lost``."""
-        term.lock._auto_extension.stop()  # an on_lost that hangs must not hold the lease
+        if term.lease is not None:
+            term.lock._auto_extension.stop(term.lease)  # an on_lost that hangs must not hold the lease
         if self._core.client_state.closed:
             term.reason = term.reason or CLOSED
         elif not term.reason:

@@ -296,7 +296,7 @@ class LockState:
         if lease is None or self._client_state.closed:
             return None
         if self._auto_extension is not None:
-            self._auto_extension.stop()
+            self._auto_extension.stop(lease)
         return lease
 
     def detach(self) -> bytes:
@@ -327,7 +327,7 @@ class LockState:
         kind = self._lock_kind  # a signal handler may have interrupted an earlier detach()
         detached = kind if isinstance(kind, HandoverKind) else HandoverKind(kind)
         if self._auto_extension is not None:
-            self._auto_extension.stop()
+            self._auto_extension.stop(lease)
         self._lock_kind = detached
         self.forget_lease(lease)
         lease.mark_lost(self._policy.clock())  # an extension under way must not put the key back later

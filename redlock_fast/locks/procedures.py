@@ -113,7 +113,7 @@ def drop_lock(lock: LockState) -> Generator[Effect, Any, None]:
     lease = lock._own_lease()
     if lease is not None:
         if lock._auto_extension is not None:
-            lock._auto_extension.stop()
+            lock._auto_extension.stop(lease)
         lock.forget_lease(lease)
         yield from procedures.undo_lease(lease)
 

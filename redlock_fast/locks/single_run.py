@@ -117,7 +117,7 @@ def keep_until(lock: LockState, end: float) -> Generator[Effect, Any, None]:
         return
     lease.at_exit = KEEP_AT_EXIT  # the interpreter may end while this waits for masters
     if lock._auto_extension is not None:
-        lock._auto_extension.stop()  # an extension of the renewal would make the lease longer than ``end``
+        lock._auto_extension.stop(lease)  # an extension of it would make the lease longer than ``end``
     try:
         outcome = yield from _extended_until(lock, lease, end)
     except ClientClosed:

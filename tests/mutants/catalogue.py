@@ -553,6 +553,13 @@ KINDS = [
         judges("real/aio/renewal", "real/threads/renewal"),
     ),
     Mutant(
+        "a-release-stops-the-renewal-of-a-later-lease",
+        "redlock_fast/locks/auto_extend.py",
+        "renewed is not None and renewed.lease is lease:\n            self._renewal.drop",
+        "renewed is not None:\n            self._renewal.drop",
+        judges("real/threads/renewal"),
+    ),
+    Mutant(
         "loss-of-a-lease-that-was-released-first",
         "redlock_fast/locks/auto_extend.py",
         "if renewed.lease.released and not released:",

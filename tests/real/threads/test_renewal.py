@@ -188,6 +188,37 @@ def test_released_by_two_threads_at_once_none_is_lost(
     nothing_left(masters)
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_a_release_of_an_ended_lease_leaves_the_renewal_of_the_next(
+    masters: Masters, kept: Kept, clock: Jumping, monkeypatch: pytest.MonkeyPatch, many: bool
+) -> None:
+    """Another thread acquires the lock when the release has read the ended lease.
+
+    Catches: a release that stops the renewal of whatever lease the lock has by then.
+    """
+    c, lock = kept(masters)
+    stop = AutoExtension.stop
+    acquired: list[bool] = []
+
+    def stop_late(extension: AutoExtension, *lease: Lease) -> None:
+        if not acquired:
+            clock.jump(TTL + 1)
+            assert all(master.ask("DEL kept") for master in masters)
+            acquired.append(start(lambda: lock.acquire(timeout=DEADLINE)).result(DEADLINE))
+        stop(extension, *lease)
+
+    monkeypatch.setattr(AutoExtension, "stop", stop_late)
+    assert (c.release_many([lock]) == [False]) if many else not lock.release()
+    assert acquired == [True]
+    assert lock.locked()
+    before = c.stats().renewed
+    clock.jump(THIRD)
+    renewed(c, before + 1)
+    assert lock.remaining() > TTL - THIRD
+    assert lock.release()
+    nothing_left(masters)
+
+
 def test_abandoned(masters: Masters, kept: Kept, clock: Jumping, recorder: LossRecorder, raw: Raw) -> None:
     c, lock = kept(masters)
     stays = held(c, "stays", on_lost=recorder)

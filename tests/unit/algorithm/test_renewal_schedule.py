@@ -448,7 +448,8 @@ def test_a_release_while_an_extension_is_under_way_is_no_loss(renewal: Still) ->
         renewal.now += 3.4
         procedure, _ = renewal.asking()
         assert lock._auto_extension
-        lock._auto_extension.stop()
+        assert lock.lease
+        lock._auto_extension.stop(lock.lease)
         answer(procedure, released)
         renewal.now += 60
         assert renewal.collect_due() == []
@@ -460,7 +461,7 @@ def test_what_a_release_finds_is_reported_once(renewal: Still) -> None:
     lock = renewal.hold()
     assert lock._auto_extension
     assert lock.lease
-    lock._auto_extension.stop()
+    lock._auto_extension.stop(lock.lease)
     for _ in range(2):
         lock._auto_extension.on_lease_lost(lock, lock.lease, released=True)
     assert renewal.reported == [(lock, GONE)]
@@ -484,7 +485,7 @@ def test_a_loss_is_of_one_hold(renewal: Still) -> None:
     first, lock.lease = lock.lease, FakeLock(renewal.now).lease
     assert first
     assert lock.lease
-    lock._auto_extension.stop()
+    lock._auto_extension.stop(first)
     lock._auto_extension.begin(lock, lock.lease)
     lock._auto_extension.on_lease_lost(lock, first, released=True)
     assert renewal.reported == []
