@@ -129,11 +129,10 @@ class LoopRenewal(Renewal):
     # --- losses ---
 
     def notify_lost(self, lock: AutoExtended, reason: str) -> None:
-        """Report a lost lock: set ``lost``, call ``on_lost``, cancel the body of ``async with``."""
+        """Report a lost lock: call ``on_lost``, cancel the body of ``async with``."""
         auto_extension = lock._auto_extension
         if auto_extension is None:
             return
-        auto_extension.lost.set()
         try:
             result = auto_extension.on_lost(lock, reason) if auto_extension.on_lost is not None else None
             if inspect.isawaitable(result):

@@ -70,12 +70,22 @@ class AutoExtension:
     def begin(self, lock: AutoExtended, lease: Lease) -> None:
         """Start the renewal of ``lease``."""
         renewal = self._renewal_of()
-        if self.lost.is_set() or self._renewal not in (None, renewal):  # the parent's, before a fork
-            self.lost = type(self.lost)()
-        self._renewal = renewal
-        now = renewal.policy.clock()
-        self._renewed = RenewedLease(lock, lease, now + self.max_hold, now + self.max_hold * LONG_HOLD_SHARE)
-        renewal.add(self._renewed)
+        with renewal.mutex:  # another thread may be in ``set_lost``, with the lease before
+            if self.lost.is_set() or self._renewal not in (None, renewal):  # the parent's, before a fork
+                self.lost = type(self.lost)()
+            self._renewal = renewal
+            now = renewal.policy.clock()
+            until, warn_at = now + self.max_hold, now + self.max_hold * LONG_HOLD_SHARE
+            self._renewed = RenewedLease(lock, lease, until, warn_at)
+            renewal.add(self._renewed)
+
+    def set_lost(self, renewed: RenewedLease) -> None:
+        """Set the event of ``renewed``, unless that is the event of a later lease by now.
+
+        The caller holds the mutex of the renewal.
+        """
+        if self._renewed is renewed:
+            self.lost.set()
 
     def stop(self, lease: Lease) -> None:
         """Stop the renewal of ``lease`` before its release. Outcomes of extensions under way are ignored.
@@ -124,7 +134,7 @@ class Renewal:
         raise NotImplementedError
 
     def notify_lost(self, lock: AutoExtended, reason: str) -> None:
-        """Report that ``lock`` is lost: set its event, call ``on_lost``."""
+        """Report that ``lock`` is lost, whose event is set: call ``on_lost``."""
         raise NotImplementedError
 
     # --- called by locks ---
@@ -154,6 +164,8 @@ class Renewal:
                 return
             renewed.notified = True
             renewed.lease.mark_lost(self.policy.clock())
+            if lock._auto_extension is not None:
+                lock._auto_extension.set_lost(renewed)
         self.counts.lost += 1
         self.client_state.events.warn_of("lock-lost", f"{_named(renewed)}: {reason}")
         self.notify_lost(lock, reason)

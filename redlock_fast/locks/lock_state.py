@@ -354,12 +354,12 @@ class LockState:
 
     def note_release(self, lease: Lease, alive: bool) -> bool:
         """Record a release. Returns ``alive``: whether the lease had not ended before."""
-        self.forget_lease(lease)
         if alive:
             self._client_state.counts.released += 1
         elif lease.refuse():
             self._client_state.counts.expired += 1
             self.note_loss(lease)
+        self.forget_lease(lease)  # last: a lease that is acquired from now on has another event
         return alive
 
     def note_loss(self, lease: Lease) -> None:

@@ -89,12 +89,9 @@ class ThreadRenewal(Renewal):
     # --- losses ---
 
     def notify_lost(self, lock: AutoExtended, reason: str) -> None:
-        """Report a lost lock: set ``lost``; call ``on_lost`` in another thread, which may take its time."""
+        """Report a lost lock: call ``on_lost`` in another thread, which may take its time."""
         auto_extension = lock._auto_extension
-        if auto_extension is None:
-            return
-        auto_extension.lost.set()
-        if auto_extension.on_lost is None:
+        if auto_extension is None or auto_extension.on_lost is None:
             return
         with self.mutex:
             self._losses.append((auto_extension.on_lost, lock, reason))

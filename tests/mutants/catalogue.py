@@ -560,6 +560,13 @@ KINDS = [
         judges("real/threads/renewal"),
     ),
     Mutant(
+        "a-loss-sets-the-event-of-a-later-lease",
+        "redlock_fast/locks/auto_extend.py",
+        "if self._renewed is renewed:",
+        "if True:",
+        judges("real/threads/renewal"),
+    ),
+    Mutant(
         "loss-of-a-lease-that-was-released-first",
         "redlock_fast/locks/auto_extend.py",
         "if renewed.lease.released and not released:",

@@ -219,6 +219,61 @@ def test_a_release_of_an_ended_lease_leaves_the_renewal_of_the_next(
     nothing_left(masters)
 
 
+def test_a_loss_is_not_of_the_next_lease(
+    masters: Masters, kept: Kept, clock: Jumping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the thread that renews writes the loss to its log, another one acquires the lock again.
+
+    Catches: the event of the next lease is set.
+    """
+    c, lock = kept(masters)
+    before = lock.lost
+    warn_of = c.client_state.events.warn_of
+    acquired: list[bool] = []
+
+    def warn_late(event: str, text: str) -> None:
+        if event == "lock-lost":
+            acquired.append(start(lambda: lock.acquire(timeout=DEADLINE)).result(DEADLINE))
+        warn_of(event, text)
+
+    monkeypatch.setattr(c.client_state.events, "warn_of", warn_late)
+    assert all(master.ask("DEL kept") for master in masters)
+    clock.jump(TTL + 1)
+    eventually(lambda: acquired == [True], "the loss is reported, and the lock acquired")
+    eventually(lambda: c.stats().lost == 1 and not c.renewal()._losses, "on_lost is called")
+    assert before.is_set()
+    assert lock.locked()
+    assert not lock.lost.is_set()
+    assert lock.release()
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_release_that_finds_the_loss_leaves_the_event_of_the_next_lease(
+    masters: Masters, kept: Kept, clock: Jumping, monkeypatch: pytest.MonkeyPatch, many: bool
+) -> None:
+    """Another thread acquires the lock before the release reports what it found."""
+    c, lock = kept(masters)
+    before = lock.lost
+    acquired: list[bool] = []
+    mark_lost = c.renewal().mark_lost
+
+    def mark_late(*loss: Any, **options: Any) -> None:
+        if not acquired:
+            acquired.append(True)
+            acquired.append(start(lambda: lock.acquire(timeout=DEADLINE)).result(DEADLINE))
+        mark_lost(*loss, **options)
+
+    monkeypatch.setattr(c.renewal(), "mark_lost", mark_late)
+    assert all(master.ask("DEL kept") for master in masters)
+    lock._lease.mark_lost(clock())
+    assert (c.release_many([lock]) == [False]) if many else not lock.release()
+    assert acquired == [True, True]
+    assert many or before.is_set()
+    assert lock.locked()
+    assert not lock.lost.is_set()
+    assert lock.release()
+
+
 def test_abandoned(masters: Masters, kept: Kept, clock: Jumping, recorder: LossRecorder, raw: Raw) -> None:
     c, lock = kept(masters)
     stays = held(c, "stays", on_lost=recorder)
