@@ -98,7 +98,7 @@ class AsyncRLock(Reentrant):
         ownership = self._require_owned()
         core: Any = self._core
         core.loop_binding()  # raises WrongLoop: the level is not left then
-        if not self._decrement(ownership, []):
+        if not self._decrement(ownership, [None]):
             locked: bool = ownership.lock.locked()
             return locked
         alive: bool = await ownership.lock.release()
@@ -130,7 +130,7 @@ class AsyncRLock(Reentrant):
         if ownership is None and error is not None:
             return
         ownership = ownership or self._require_owned()
-        if not self._decrement(ownership, []):
+        if not self._decrement(ownership, [None]):
             if error is None:
                 ownership.lock.check()
             return
@@ -185,7 +185,7 @@ class AsyncRLock(Reentrant):
                     return ownership
                 lock._timeout, timeout = turn.left(), -1  # its own timeout, checked already
             granted = await lock.__aenter__() if raises else await lock.acquire(blocking, timeout)
-            return self._keep(lock, []) if granted else None
+            return self._keep(lock, [None]) if granted else None
         finally:
             if turn is not None:
                 turn.leave()
@@ -202,7 +202,7 @@ class AsyncRLock(Reentrant):
             more = self._extension_needed(ownership, ttl)
             if more is not None:
                 await ownership.lock.extend(more)
-            self._increment(ownership, [])
+            self._increment(ownership, [None])
             return ownership
         except LockLost:
             if ownership.depth:

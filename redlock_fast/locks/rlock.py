@@ -23,6 +23,10 @@ from .owners import NamedOwner, Owner, Ownership
 #: The maximum number of levels of one owner. More levels are a missing ``release``.
 MAX_DEPTH = 1_000
 
+#: The ownership of which a call has entered or left a level; None before. The list has its place before the
+#: level changes: an append after it may find no memory.
+Done = list[Ownership | None]
+
 
 class Reentrant:
     """The base of the reentrant locks for threads and for asyncio. Each owner has its own inner lock.
@@ -194,10 +198,10 @@ class Reentrant:
             reason="queue",
         )
 
-    def _keep(self, lock: Any, done: list[Ownership]) -> Ownership:
+    def _keep(self, lock: Any, done: Done) -> Ownership:
         """Store the ownership of the first level."""
         ownership = Ownership(lock, self._core.client_state.generation)
-        done.append(ownership)
+        done[0] = ownership
         self._owner.put(ownership)
         return ownership
 
@@ -218,7 +222,7 @@ class Reentrant:
         ttl = self._core.check_ttl(ttl)
         return ttl if left < ttl - drift(ttl, self._core.drift_factor) else None
 
-    def _increment(self, ownership: Ownership, done: list[Ownership]) -> None:
+    def _increment(self, ownership: Ownership, done: Done) -> None:
         """Enter another level."""
         with self._core.client_state.mutex:  # a named owner may be several threads
             if not ownership.depth:
@@ -227,14 +231,14 @@ class Reentrant:
                     resource=self.resource,
                 )
             ownership.depth += 1
-            done.append(ownership)
+            done[0] = ownership
 
-    def _decrement(self, ownership: Ownership, done: list[Ownership]) -> bool:
+    def _decrement(self, ownership: Ownership, done: Done) -> bool:
         """Leave a level. Returns whether it was the first: then the caller must release the inner lock."""
         with self._core.client_state.mutex:
             if ownership.depth:
                 ownership.depth -= 1
-            done.append(ownership)
+            done[0] = ownership
             if ownership.depth:
                 return False
         self._owner.drop(ownership)
@@ -295,15 +299,16 @@ class RLock(Reentrant):
         Raises:
             RuntimeError: The caller holds nothing.
         """
-        left: list[Ownership] = []
+        left: Done = []
         try:
+            left = [None]
             ownership = self._ownership()
             if ownership is not None:
                 last = self._decrement(ownership, left)
                 alive: bool = ownership.lock.release() if last else ownership.lock.locked()
                 return alive
         except BaseException:
-            self._leave_anyway(left)
+            self._leave_anyway(left or [None])
             raise
         raise self._not_owned()
 
@@ -326,8 +331,9 @@ class RLock(Reentrant):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        left: list[Ownership] = []
+        left: Done = []
         try:
+            left = [None]
             ownership = self._ownership()
             if ownership is not None:
                 if self._decrement(ownership, left):
@@ -336,7 +342,7 @@ class RLock(Reentrant):
                     ownership.lock.check()
                 return
         except BaseException:
-            self._leave_anyway(left)
+            self._leave_anyway(left or [None])
             raise
         if error is None:
             raise self._not_owned()
@@ -345,17 +351,17 @@ class RLock(Reentrant):
         self, ttl: float | None, blocking: bool = True, timeout: float = -1, *, raises: bool = False
     ) -> bool:
         """Enter a level. ``raises``: as ``with`` does, where the lock cannot be acquired."""
-        entered: list[Ownership] = []
+        entered: Done = [None]
         try:
             again = self._enter_again(entered, ttl, blocking, timeout)
             return again or self._enter_first(entered, ttl, blocking, timeout, raises)
         except BaseException:
-            if entered and self._decrement(entered[0], []):
+            if entered[0] is not None and self._decrement(entered[0], [None]):
                 self._forget(entered[0].lock)
             raise
 
     def _enter_first(
-        self, entered: list[Ownership], ttl: float | None, blocking: bool, timeout: float, raises: bool
+        self, entered: Done, ttl: float | None, blocking: bool, timeout: float, raises: bool
     ) -> bool:
         """Acquire the lock for a first level, unless another call of the owner has done so by then."""
         lock = self._lock(ttl)
@@ -375,7 +381,7 @@ class RLock(Reentrant):
                 self._keep(lock, entered)
             return granted
         except BaseException:
-            if not entered:
+            if entered[0] is None:
                 self._forget(lock)
             raise
         finally:
@@ -387,7 +393,7 @@ class RLock(Reentrant):
             self._core.masters.wait_for_turn(turn.entry, seconds)
 
     def _enter_again(
-        self, entered: list[Ownership], ttl: float | None, blocking: bool = True, timeout: float = -1
+        self, entered: Done, ttl: float | None, blocking: bool = True, timeout: float = -1
     ) -> bool:
         """Enter another level. Returns False if the caller has none."""
         ownership = self._ownership()
@@ -405,11 +411,11 @@ class RLock(Reentrant):
                 raise
             return False  # another thread of the owner has just released it
 
-    def _leave_anyway(self, left: list[Ownership]) -> None:
-        """Complete a leave that raised. ``left``: empty if a signal handler raised before the decrement."""
-        ownership = left[0] if left else self._ownership()
+    def _leave_anyway(self, left: Done) -> None:
+        """Complete a leave that raised. ``left``: without it if the decrement was not reached."""
+        ownership = left[0] or self._ownership()
         if ownership is not None:
-            if not left:
+            if left[0] is None:
                 self._decrement(ownership, left)
             if not ownership.depth:
                 self._forget(ownership.lock)

@@ -763,12 +763,19 @@ KINDS = [
         "tests/real/threads/test_rlock.py::test_interrupted_at_any_moment",
         (
             "interrupted-leave-stays-entered",
-            "            if not left:\n                self._decrement(ownership, left)\n",
+            "            if left[0] is None:\n                self._decrement(ownership, left)\n",
             "",
         ),
-        ("interrupted-leave-leaves-twice", "            if not left:\n", "            if True:\n"),
-        ("interrupted-grant-stays", "            if not entered:\n", "            if False:\n"),
-        ("interrupted-enter-stays-entered", "if entered and self._decrement", "if False and self._decrement"),
+        ("interrupted-leave-leaves-twice", "            if left[0] is None:\n", "            if True:\n"),
+        ("interrupted-grant-stays", "            if entered[0] is None:\n", "            if False:\n"),
+        ("interrupted-enter-stays-entered", "if entered[0] is not None and", "if False and"),
+    ),
+    Mutant(
+        "note-of-a-level-needs-memory",
+        "redlock_fast/locks/rlock.py",
+        "done[0] = ownership\n            if ownership.depth:",
+        "done[:] = [ownership]\n            if ownership.depth:",
+        judges("unit/locks/rlock"),
     ),
     Mutant(
         "a-failing-master-decides-an-acquire",

@@ -225,9 +225,9 @@ def test_a_name_of_which_one_thread_leaves_while_another_enters(world: World) ->
     job = lock.owned_by("job")
     job.acquire()
     hold = job._require_owned()
-    assert job._decrement(hold, [])
+    assert job._decrement(hold, [None])
     with pytest.raises(LockLost, match="released by another"):
-        job._increment(hold, [])
+        job._increment(hold, [None])
     assert job.acquire(), "with a lock of its own"
     job._drop(hold.lock)
     assert job.depth == 1
@@ -349,6 +349,35 @@ def test_what_is_interrupted_leaves_nothing(world: World, what: str) -> None:
     assert lock.depth == 0
     assert lock._owner.get() is None
     assert not any(made and made.left for made in (made() for made in world.made)), "one is still held"
+
+
+@pytest.mark.parametrize("verb", ["acquire", "release", "__enter__", "__exit__"])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_memory_runs_out(world: World, verb: str, depth: int) -> None:
+    """At each allocation of a call. Catches: a level whose note needs memory, after the level has changed."""
+    limits = pytest.importorskip("_testcapi")
+    enters = verb in ("acquire", "__enter__")
+    arguments: list[Any] = [None, None, None] if verb == "__exit__" else []
+    failed = 0
+    for allocation in range(200):
+        lock = world.rlock()
+        for _ in range(depth):
+            lock.acquire()
+        inner, call = world.last, getattr(lock, verb)
+        error = None
+        limits.set_nomemory(allocation, allocation + 1)
+        try:
+            call(*arguments)
+        except MemoryError as raised:
+            error = raised
+        finally:
+            limits.remove_mem_hooks()
+        failed += error is not None
+        expected = depth - 1 if not enters else depth if error else depth + 1
+        assert lock.depth == expected, f"at allocation {allocation}"
+        assert inner.locked() == (expected > 0), f"at allocation {allocation}"
+        del inner
+    assert failed or not enters
 
 
 def test_an_interrupt_between_the_grant_and_its_note(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
