@@ -19,7 +19,10 @@ class Ownership:
 
 
 class Owner(Protocol):
-    """Stores the ownership of one owner. ``drop`` removes it unless it was replaced."""
+    """Stores the ownership of one owner. ``drop`` removes it unless it was replaced.
+
+    ``put`` and ``drop`` are called with the mutex of the client: a named owner may be several threads.
+    """
 
     def get(self) -> Ownership | None: ...
 

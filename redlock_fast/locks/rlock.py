@@ -202,7 +202,8 @@ class Reentrant:
         """Store the ownership of the first level."""
         ownership = Ownership(lock, self._core.client_state.generation)
         done[0] = ownership
-        self._owner.put(ownership)
+        with self._core.client_state.mutex:
+            self._owner.put(ownership)
         return ownership
 
     def _extension_needed(self, ownership: Ownership, ttl: float | None) -> float | None:
@@ -241,14 +242,15 @@ class Reentrant:
             done[0] = ownership
             if ownership.depth:
                 return False
-        self._owner.drop(ownership)
+            self._owner.drop(ownership)
         return True
 
     def _drop(self, lock: Any) -> None:
         """Remove the ownership of a released inner lock."""
-        ownership = self._owner.get()
-        if ownership is not None and ownership.lock is lock:
-            self._owner.drop(ownership)
+        with self._core.client_state.mutex:
+            ownership = self._owner.get()
+            if ownership is not None and ownership.lock is lock:
+                self._owner.drop(ownership)
 
 
 def _wrap_on_lost(parent: weakref.ref[Any], on_lost: Callable[[Any, str], Any] | None) -> Any:

@@ -771,6 +771,13 @@ KINDS = [
         ("interrupted-enter-stays-entered", "if entered[0] is not None and", "if False and"),
     ),
     Mutant(
+        "a-release-drops-the-next-ownership-of-a-name",
+        "redlock_fast/locks/rlock.py",
+        "            self._owner.drop(ownership)\n        return True",
+        "        self._owner.drop(ownership)\n        return True",
+        judges("unit/locks/rlock"),
+    ),
+    Mutant(
         "note-of-a-level-needs-memory",
         "redlock_fast/locks/rlock.py",
         "done[0] = ownership\n            if ownership.depth:",

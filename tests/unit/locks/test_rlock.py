@@ -233,6 +233,29 @@ def test_a_name_of_which_one_thread_leaves_while_another_enters(world: World) ->
     assert job.depth == 1
 
 
+def test_a_name_whose_next_level_begins_in_the_midst_of_a_release(world: World) -> None:
+    """Another thread acquires it where it can: the lease has ended. Catches: its ownership is dropped."""
+    job = world.rlock().owned_by("job")
+    acquired: list[bool] = []
+
+    class Ownerships(dict[Any, Any]):
+        def get(self, name: Any, default: Any = None) -> Any:
+            found = super().get(name, default)
+            if found is not None and not found.depth and not acquired and not mutex._is_owned():
+                acquired.append(True)
+                acquired.append(elsewhere(job.acquire))
+            return found
+
+    mutex = world.core.client_state.mutex
+    job._owner._ownerships = Ownerships()
+    job.acquire()
+    assert job.release()
+    assert acquired in ([], [True, True])
+    assert job.depth == len(acquired[1:])
+    assert job.acquire()
+    assert job.depth == 1 + len(acquired[1:])
+
+
 def test_a_child_of_fork_owns_nothing(world: World) -> None:
     lock = world.rlock()
     lock.acquire()
