@@ -41,7 +41,7 @@ class AsyncSingleRun(SingleRunState["AsyncLock"]):
     async def __aenter__(self) -> AsyncLock | None:
         lock = self._enter()
         try:
-            self._lock = lock
+            self._begin(lock)
             for failed in itertools.count(1):
                 try:
                     await lock.__aenter__()
@@ -49,11 +49,11 @@ class AsyncSingleRun(SingleRunState["AsyncLock"]):
                 except Contended as error:
                     pause = self._pause(lock, failed, error)
                     if pause is None:
-                        self._lock = None
+                        self._end(lock)
                         return None
                 await asyncio.sleep(pause)
         except BaseException:
-            self._lock = None
+            self._end(lock)
             raise
         self._granted(lock)
         return lock

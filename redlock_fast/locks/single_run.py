@@ -78,15 +78,25 @@ class SingleRunState(Generic[L]):
         return run
 
     def _enter(self) -> L:
-        """The lock of the run that begins. The caller stores it."""
+        """The lock of a run. The caller passes it to ``_begin``."""
         if callable(self._resource):
             raise ConfigError("single_run() with a function as its name is a decorator only")
-        if self._lock is not None:
-            raise LockAlreadyHeld(
-                f"{quoted(self._resource)}: this single run is entered already; make one for each `with`",
-                resource=self._resource,
-            )
         return self._new_lock(self._resource)
+
+    def _begin(self, lock: L) -> None:
+        """Store the lock of the run that begins. After an exception the caller calls ``_end``."""
+        with lock._core.client_state.mutex:  # another thread may enter at the same time
+            if self._lock is not None:
+                raise LockAlreadyHeld(
+                    f"{quoted(self._resource)}: this single run is entered already; make one for each `with`",
+                    resource=self._resource,
+                )
+            self._lock = lock
+
+    def _end(self, lock: L) -> None:
+        """Forget the lock of a run, unless another run has begun."""
+        if self._lock is lock:
+            self._lock = None
 
     def _granted(self, lock: L) -> None:
         if self._once_per is not None:

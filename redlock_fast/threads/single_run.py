@@ -39,7 +39,7 @@ class SingleRun(SingleRunState["Lock"]):
     def __enter__(self) -> Lock | None:
         lock = self._enter()
         try:
-            self._lock = lock
+            self._begin(lock)
             for failed in itertools.count(1):
                 try:
                     lock.__enter__()
@@ -47,13 +47,13 @@ class SingleRun(SingleRunState["Lock"]):
                 except Contended as error:
                     pause = self._pause(lock, failed, error)
                     if pause is None:
-                        self._lock = None
+                        self._end(lock)
                         return None
                 lock._core.masters.pause(pause)
             self._granted(lock)
             return lock
         except BaseException:
-            self._lock = None
+            self._end(lock)
             lock.release()  # a signal handler may raise after the grant
             raise
 

@@ -778,6 +778,13 @@ KINDS = [
         judges("unit/locks/rlock"),
     ),
     Mutant(
+        "a-run-that-another-thread-entered-begins",
+        "redlock_fast/locks/single_run.py",
+        "            if self._lock is not None:\n                raise LockAlreadyHeld(",
+        "            if False:\n                raise LockAlreadyHeld(",
+        judges("real/threads/single_run"),
+    ),
+    Mutant(
         "note-of-a-level-needs-memory",
         "redlock_fast/locks/rlock.py",
         "done[0] = ownership\n            if ownership.depth:",

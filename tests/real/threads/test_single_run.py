@@ -8,8 +8,9 @@ import pytest
 from support.interruptions import interrupted
 from support.keys import TTL, nothing_left, wipe
 from support.renewing import MakeClient
-from support.waiting import eventually
+from support.waiting import DEADLINE, eventually, start
 
+from redlock_fast import Lock, LockAlreadyHeld
 from redlock_fast.embedded import Master, Masters
 
 #: In Python the caller knows when these return, or when they begin.
@@ -47,6 +48,28 @@ def test_interrupted_at_any_moment(valkey: Masters, connected: MakeClient, once_
     assert number > 20, "there were moments to interrupt it at"
     for master in valkey:
         wipe(master)
+
+
+def test_entered_by_two_threads_at_once(valkey: Masters, connected: MakeClient) -> None:
+    """One of them has it. Catches: the other one, which is skipped, leaves the lock of the first behind."""
+    c: Any = connected(valkey)
+    run = c.single_run("job")
+    new_lock, entered = run._new_lock, []
+
+    def new_lock_late(resource: str) -> Lock:
+        lock: Lock = new_lock(resource)
+        if not entered:
+            entered.append(True)
+            entered.append(start(run.__enter__).result(DEADLINE))
+        return lock
+
+    run._new_lock = new_lock_late
+    with pytest.raises(LockAlreadyHeld, match="entered already"):
+        run.__enter__()
+    assert entered[1].locked()
+    run.__exit__(None, None, None)
+    assert not entered[1].locked()
+    nothing_left(valkey)
 
 
 def pttl(master: Master) -> int:
