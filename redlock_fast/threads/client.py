@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from ..algorithm import procedures
 from ..algorithm.batch import UnfinishedBatch
+from ..algorithm.lease import AcquireFailure, Lease
 from ..algorithm.lock_kind import LockKind
 from ..errors import ConfigError, LockLost, RedlockError
 from ..locks.client_base import BaseClient
@@ -107,7 +108,7 @@ class Lock(LockState):
                 with ``blocking=False``, or masters that cannot form a quorum.
             ClientClosed: The client is closed.
         """
-        before = self._lease
+        before, outcome = self._lease, None
         try:
             outcome = acquire(self, blocking, timeout, self._core.masters)
             # No call after a grant: a signal handler may raise in a call.
@@ -115,9 +116,18 @@ class Lock(LockState):
         except RedlockError:
             raise
         except BaseException:
-            if self._lease is not before:  # a signal handler raised after the grant
-                release(self, self._core.masters)
+            self._undo(before, outcome)
             raise
+
+    def _undo(self, before: Lease | None, outcome: Lease | AcquireFailure | None) -> None:
+        """Release what a call was granted before a signal handler raised in it.
+
+        ``before``: the lease when the call began. ``outcome``: of the call, if it is known. Then a lease that
+        is not the outcome is one of another thread.
+        """
+        lease = self._lease
+        if lease is not None and (lease is not before if outcome is None else lease is outcome):
+            release(self, self._core.masters)
 
     def release(self) -> bool:
         """Delete the key on all masters that may have it, if it still has this object's token.
@@ -179,6 +189,7 @@ class Lock(LockState):
         return drive(downgrade(self._core, self), self._core.masters)
 
     def __enter__(self) -> Self:
+        before, outcome = self._lease, None
         try:
             outcome = acquire(self, True, None, self._core.masters)
             if outcome is not self._lease:
@@ -189,20 +200,21 @@ class Lock(LockState):
         except RedlockError:  # nothing is held, or another thread has acquired this object
             raise
         except BaseException:
-            if self._lease is not None:  # a signal handler raised after the grant
-                release(self, self._core.masters)
+            self._undo(before, outcome)
             raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        lease = self._lease
         try:
             lost = self._auto_extension is not None and self._auto_extension.leave()
             self._left(release(self, self._core.masters) and not lost, failing=error is not None)
         except LockLost:
             raise
         except BaseException:
-            release(self, self._core.masters)  # a signal handler raised, perhaps before the release began
+            if self._lease is lease:  # a signal handler raised, perhaps before the release began
+                release(self, self._core.masters)
             raise
 
 

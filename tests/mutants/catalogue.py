@@ -573,6 +573,13 @@ KINDS = [
         "if False:",
         judges("real/threads/renewal"),
     ),
+    *of(
+        "redlock_fast/threads/client.py",
+        judges("real/threads/fast_path"),
+        ("interrupted-failure-releases-for-another-thread", "if outcome is None else lease is outcome", ""),
+        ("interrupt-releases-what-was-held-before", "lease is not before if", "True if"),
+        ("interrupted-end-releases-for-another-thread", "if self._lease is lease:", "if True:"),
+    ),
     Mutant(
         "interrupted-batch-stays-held",
         "redlock_fast/threads/client.py",

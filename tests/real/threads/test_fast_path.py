@@ -78,6 +78,68 @@ def test_a_failed_with_keeps_the_lock_of_another_thread(
     assert lock.release()
 
 
+@pytest.mark.parametrize("way", ["acquire", "with"])
+def test_an_interrupted_failure_keeps_the_lock_of_another_thread(
+    valkey: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """It acquired the same object after this thread had failed. Catches: a release of its lock."""
+    c = connected(valkey)
+    lock, holder = c.lock("k", TTL, timeout=0), c.lock("k", TTL)
+    assert holder.acquire()
+
+    def interrupt(*_: Any) -> Any:
+        assert holder.release()
+        assert start(lock.acquire).result(DEADLINE)
+        raise KeyboardInterrupt
+
+    if way == "with":
+        monkeypatch.setattr("redlock_fast.threads.client.entered", interrupt)
+    else:
+        monkeypatch.setattr(Lock, "_acquired", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        lock.acquire() if way == "acquire" else lock.__enter__()
+    assert lock.locked()
+    assert lock.release()
+
+
+@pytest.mark.parametrize("way", ["acquire", "with"])
+def test_an_interrupt_keeps_the_lock_that_another_thread_has(
+    valkey: Masters, connected: MakeClient, way: str
+) -> None:
+    """At each moment of a call that finds the object held. Catches: a release of what it holds."""
+    lock = connected(valkey).lock("k", TTL)
+    assert start(lock.acquire).result(DEADLINE)
+
+    def again() -> None:
+        with contextlib.suppress(LockAlreadyHeld):
+            lock.acquire() if way == "acquire" else lock.__enter__()
+
+    for number in range(1000):
+        moment = interrupted(again, number)
+        assert lock.locked(), moment
+        if moment is None:
+            break
+    assert number > 5
+    assert lock.release()
+
+
+def test_an_interrupted_end_keeps_the_lock_of_another_thread(
+    valkey: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It acquired the same object after the release. Catches: a second release."""
+    lock = connected(valkey).lock("k", TTL)
+
+    def interrupt(*_: Any, **__: Any) -> Any:
+        assert start(lock.acquire).result(DEADLINE)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Lock, "_left", interrupt)
+    with pytest.raises(KeyboardInterrupt), lock:
+        pass
+    assert lock.locked()
+    assert lock.release()
+
+
 def test_no_detours(masters: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     c = connected(masters)
     fast_path_only(monkeypatch)
