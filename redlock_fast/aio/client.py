@@ -12,6 +12,7 @@ from ..algorithm import procedures
 from ..algorithm.batch import UnfinishedBatch
 from ..algorithm.lock_kind import LockKind
 from ..errors import WrongLoop
+from ..locks.bodies import begin_body, end_body
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, refuse_unknown
 from ..locks.decorated import check_async
@@ -37,7 +38,7 @@ from .leader import AsyncLeader
 from .loop import LoopBinding
 from .owner_names import RunningTask
 from .renewal import Body, LoopRenewal, loop_auto_extension
-from .rlock import AsyncRLock, TaskOwner
+from .rlock import AsyncRLock, TaskOwner, current_task
 from .single_run import AsyncSingleRun
 
 P = ParamSpec("P")
@@ -53,7 +54,7 @@ class AsyncLock(LockState):
     release still releases.
     """
 
-    __slots__ = ()
+    __slots__ = ("_bodies",)
 
     _core: AsyncFastRedlock
 
@@ -129,11 +130,15 @@ class AsyncLock(LockState):
             self._auto_extension.enter()
             if self._auto_extension.cancels:
                 self._auto_extension.body = Body()
+        begin_body(self, id(current_task()))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if end_body(self, id(current_task())):
+            self._left(False, failing=error is not None)
+            return
         lost = self._auto_extension is not None and self._auto_extension.leave()
         if self._auto_extension is not None and self._auto_extension.body is not None:
             body, self._auto_extension.body = self._auto_extension.body, None

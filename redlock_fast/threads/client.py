@@ -13,6 +13,7 @@ from ..algorithm.batch import UnfinishedBatch
 from ..algorithm.lease import AcquireFailure, Lease
 from ..algorithm.lock_kind import LockKind
 from ..errors import ConfigError, LockLost, RedlockError
+from ..locks.bodies import begin_body, end_body
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, refuse_unknown
 from ..locks.decorated import check_plain
@@ -58,7 +59,7 @@ class Lock(LockState):
     ended before the body did, unless the body raised an exception.
     """
 
-    __slots__ = ()
+    __slots__ = ("_bodies",)
 
     @property
     def lost(self) -> threading.Event:
@@ -196,6 +197,7 @@ class Lock(LockState):
                 drive(entered(self, outcome), self._core.masters)
             if self._auto_extension is not None:
                 self._auto_extension.enter()
+            begin_body(self, threading.get_ident())
             return self
         except RedlockError:  # nothing is held, or another thread has acquired this object
             raise
@@ -208,13 +210,17 @@ class Lock(LockState):
     ) -> None:
         lease = self._lease
         try:
+            if end_body(self, threading.get_ident()):
+                lease = None
+                self._left(False, failing=error is not None)
+                return
             lost = self._auto_extension is not None and self._auto_extension.leave()
             self._left(release(self, self._core.masters) and not lost, failing=error is not None)
         except LockLost:
             raise
         except BaseException:
-            if self._lease is lease:  # a signal handler raised, perhaps before the release began
-                release(self, self._core.masters)
+            if lease is not None and self._lease is lease:
+                release(self, self._core.masters)  # a signal handler raised, perhaps before the release began
             raise
 
 

@@ -578,7 +578,16 @@ KINDS = [
         judges("real/threads/fast_path"),
         ("interrupted-failure-releases-for-another-thread", "if outcome is None else lease is outcome", ""),
         ("interrupt-releases-what-was-held-before", "lease is not before if", "True if"),
-        ("interrupted-end-releases-for-another-thread", "if self._lease is lease:", "if True:"),
+        ("interrupted-end-releases-for-another-thread", "and self._lease is lease:", "and True:"),
+    ),
+    *of(
+        "redlock_fast/locks/bodies.py",
+        judges("real/threads/fast_path"),
+        (
+            "end-of-a-body-releases-the-lease-of-another",
+            "return lock._lease is not None and",
+            "return False and",
+        ),
     ),
     Mutant(
         "interrupted-batch-stays-held",

@@ -13,7 +13,15 @@ from support.event_loops import at_full_strength, clean, on_loops, until
 from support.fast_path_only import fast_path_only
 from support.keys import TTL, occupy, paused, sizes, values, wipe
 
-from redlock_fast import AsyncFastRedlock, AsyncLock, ClientClosed, Contended, QuorumUnavailable, Retry
+from redlock_fast import (
+    AsyncFastRedlock,
+    AsyncLock,
+    ClientClosed,
+    Contended,
+    LockLost,
+    QuorumUnavailable,
+    Retry,
+)
 from redlock_fast.embedded import Masters
 
 MakeAio = Callable[..., AsyncFastRedlock]
@@ -243,6 +251,36 @@ async def test_values(valkey: Masters, aclient: MakeAio, raw: Raw) -> None:
             tokens.add(lock.token)
             assert await lock.release()
         assert len(tokens) == 10
+
+
+@on_loops
+async def test_the_end_of_with_keeps_the_lease_of_another_body(valkey: Masters, aclient: MakeAio) -> None:
+    """Another task entered the object after the lease had ended. Catches: a release of its lease."""
+    clock = Jumping()
+    async with aclient(valkey, clock=clock) as c:
+        await at_full_strength(c)
+        lock = c.lock("k", TTL)
+        left = asyncio.Event()
+
+        async def enter_later() -> None:
+            async with lock:
+                entered.set()
+                await left.wait()
+                assert lock.locked()
+
+        async def outlive() -> None:
+            async with lock:
+                clock.jump(TTL + 1)
+                assert all(master.ask("DEL k") for master in valkey)
+                tasks.append(asyncio.create_task(enter_later()))
+                await entered.wait()
+
+        entered, tasks = asyncio.Event(), list[asyncio.Task[None]]()
+        with pytest.raises(LockLost):
+            await outlive()
+        left.set()
+        await tasks[0]
+        assert not lock.locked()
 
 
 @on_loops

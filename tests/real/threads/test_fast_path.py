@@ -140,6 +140,24 @@ def test_an_interrupted_end_keeps_the_lock_of_another_thread(
     assert lock.release()
 
 
+def test_the_end_of_with_keeps_the_lease_of_another_body(valkey: Masters, connected: MakeClient) -> None:
+    """Another thread entered the object after the lease had ended. Catches: a release of its lease."""
+    clock = Jumping()
+    lock = connected(valkey, clock=clock).lock("k", TTL)
+
+    def enter_later() -> None:
+        clock.jump(TTL + 1)
+        assert all(master.ask("DEL k") for master in valkey)
+        assert start(lock.__enter__).result(DEADLINE) is lock
+
+    with pytest.raises(LockLost), lock:
+        enter_later()
+    assert lock.locked()
+    lock.__exit__(None, None, None)  # in another thread than the one that entered it
+    assert not lock.locked()
+    nothing_left(valkey)
+
+
 def test_no_detours(masters: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     c = connected(masters)
     fast_path_only(monkeypatch)
