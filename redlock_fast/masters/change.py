@@ -70,10 +70,10 @@ class MastersChange:
         self._connector.connect_urgently(timeout)
 
         def ready() -> bool:
-            return self._masters.client_state.closed or self._lists.is_quorum(self._voting())
+            return self._connector.ended() or self._lists.is_quorum(self._voting())
 
         def all_tried() -> bool:
-            return self._masters.client_state.closed or self._connector.all_tried(self._lists)
+            return self._connector.ended() or self._connector.all_tried(self._lists)
 
         yield ready, timeout
         # A lease on a bare quorum is lost with the first master that fails: give the others a moment.

@@ -123,6 +123,8 @@ class Connector:
         copy.misconfigured = self.misconfigured
         copy._former = self._former
         self.on_change = self.on_tick = do_nothing  # perhaps a thread of this connector forked
+        with self.mutex:
+            self.changed.notify_all()  # perhaps its signal handler forked in a wait, which goes on here
         self.engine.after_fork_in_child()
         self._lingering_sockets.after_fork_in_child()
         return copy

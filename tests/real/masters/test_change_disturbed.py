@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import re
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +15,11 @@ import pytest
 import redis
 from support.clients import both_clients
 from support.event_loops import on_loops, until
-from support.forking import exit_code, fork_child
+from support.forking import exit_code, fork_child, fork_here
 from support.keys import TTL, nothing_left
 from support.moments import at_moment
 from support.phases import write_phase_1, write_terms
+from support.signalling import handling, to_main
 from support.waiting import DEADLINE, PATIENT, eventually, start
 
 from redlock_fast import AsyncFastRedlock, ClientClosed, ConfigError, FastRedlock, QuorumUnavailable
@@ -152,6 +156,45 @@ def test_a_child_of_fork_in_the_middle_of_a_change_is_at_the_step_before(
     for master in masters[1], masters[2]:
         master.resume()
     changing.result(DEADLINE)
+
+
+def test_a_child_whose_parent_forks_in_the_wait_does_not_wait(masters: Masters, client: MakeClient) -> None:
+    """A signal handler forks, and the call goes on in the child, too."""
+    old, new = masters.urls[:1], masters.urls[:3]
+    one = client(old)
+    assert one.connect(DEADLINE)
+    parent, children, begun = os.getpid(), [], threading.Lock()
+    for master in masters[1], masters[2]:
+        master.pause()
+
+    def fork_once() -> None:
+        if begun.acquire(blocking=False):  # another signal may interrupt this handler
+            children.append(fork_here())
+
+    def forked() -> bool:
+        to_main()  # again: a signal right before the wait does not end it
+        return bool(children)
+
+    def fork_in_the_wait() -> int:
+        try:
+            eventually(lambda: one.masters.connector.changed._condition._waiters, "the change waits")
+            eventually(forked, "the handler forks")
+            return exit_code(children[0])
+        finally:
+            for master in masters[1], masters[2]:
+                master.resume()
+
+    begin = time.monotonic()
+    with handling(fork_once):
+        helper = start(fork_in_the_wait)
+        try:
+            one.reconfigure(new, joint_with=old, timeout=DEADLINE)
+        except ClientClosed:
+            os._exit(os.getpid() == parent or time.monotonic() > begin + DEADLINE / 2)
+        finally:
+            if os.getpid() != parent:
+                os._exit(1)
+        assert helper.result(DEADLINE) == 0
 
 
 @both_clients
