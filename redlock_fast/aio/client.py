@@ -12,7 +12,6 @@ from ..algorithm import procedures
 from ..algorithm.batch import UnfinishedBatch
 from ..algorithm.lock_kind import LockKind
 from ..errors import WrongLoop
-from ..locks.bodies import begin_body, end_body
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, refuse_unknown
 from ..locks.decorated import check_async
@@ -54,7 +53,7 @@ class AsyncLock(LockState):
     release still releases.
     """
 
-    __slots__ = ("_bodies",)
+    __slots__ = ()
 
     _core: AsyncFastRedlock
 
@@ -130,13 +129,13 @@ class AsyncLock(LockState):
             self._auto_extension.enter()
             if self._auto_extension.cancels:
                 self._auto_extension.body = Body()
-        begin_body(self, id(current_task()))
+        self.begin_body(id(current_task()))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if end_body(self, id(current_task())):
+        if self.end_body(id(current_task())):
             self._left(False, failing=error is not None)
             return
         lost = self._auto_extension is not None and self._auto_extension.leave()

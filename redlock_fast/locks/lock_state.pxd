@@ -23,6 +23,7 @@ cdef class LockState:
     cdef public object _auto_extension
     cdef public Lease _lease
     cdef public object _acquiring
+    cdef public list _bodies
     cdef public long _generation
     cdef int _at_exit
     cdef public object _label
@@ -42,6 +43,9 @@ cdef class LockState:
     cpdef Lease _start_release(self)
     cpdef object forget_lease(self, Lease lease)
     cpdef bint note_release(self, Lease lease, bint alive) except -1
+    cpdef object begin_body(self, object owner)
+    @cython.locals(bodies=list)
+    cpdef bint end_body(self, object owner) except -1
 
 @cython.locals(one=LockState)
 cpdef LockState lock_of(

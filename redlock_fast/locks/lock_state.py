@@ -26,6 +26,7 @@ from ..errors import ConfigError, LockAlreadyHeld, LockLost, QuorumUnavailable, 
 from ..masters.client_state import ClientState
 from ..wire.text import quoted
 from .auto_extend import AutoExtension
+from .bodies import Bodies, end_one_of
 from .client_base import BaseClient
 from .config import CLIENT_DEFAULT, ClientDefault, check_flag, check_limit, check_timeout
 from .failures import acquire_error, causes
@@ -42,6 +43,7 @@ class LockState:
         "_acquiring",
         "_at_exit",
         "_auto_extension",
+        "_bodies",
         "_client_state",
         "_core",
         "_generation",
@@ -79,6 +81,7 @@ class LockState:
         self._auto_extension = auto_extension  # None: not auto-extended
         self._lease: Lease | None = None
         self._acquiring: object = None  # identifies the acquire that is under way
+        self._bodies: Bodies | None = None  # of `with`; None: there is none
         self._generation = self._client_state.generation
         self._at_exit = AS_CLIENT if release_at_exit is None else self._checked_at_exit(release_at_exit)
         if label is not None:  # a lock without a label of its own pays nothing
@@ -362,6 +365,21 @@ class LockState:
         self.forget_lease(lease)  # last: a lease that is acquired from now on has another event
         return alive
 
+    def begin_body(self, owner: int) -> None:
+        """Note that a body of ``with`` begins with the present lease. ``owner``: its thread or task."""
+        if self._bodies is None:
+            self._bodies = [(owner, self._lease)]
+        else:
+            self._bodies.append((owner, self._lease))
+
+    def end_body(self, owner: int) -> bool:
+        """Note that a body of ``with`` ends. Returns whether the present lease is that of another body."""
+        bodies = self._bodies
+        if bodies is None or len(bodies) < 2:
+            self._bodies = None
+            return False
+        return end_one_of(bodies, owner, self._lease)
+
     def note_loss(self, lease: Lease) -> None:
         """Report that a release or an acquire found the lease ended."""
         if self._auto_extension is not None:
@@ -441,6 +459,7 @@ def lock_of(
     one._auto_extension = None
     one._lease = lease
     one._acquiring = None
+    one._bodies = None
     one._generation = client_state.generation
     one._at_exit = 0  # AS_CLIENT
     return one

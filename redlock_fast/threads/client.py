@@ -13,7 +13,6 @@ from ..algorithm.batch import UnfinishedBatch
 from ..algorithm.lease import AcquireFailure, Lease
 from ..algorithm.lock_kind import LockKind
 from ..errors import ConfigError, LockLost, RedlockError
-from ..locks.bodies import begin_body, end_body
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, refuse_unknown
 from ..locks.decorated import check_plain
@@ -59,7 +58,7 @@ class Lock(LockState):
     ended before the body did, unless the body raised an exception.
     """
 
-    __slots__ = ("_bodies",)
+    __slots__ = ()
 
     @property
     def lost(self) -> threading.Event:
@@ -197,7 +196,7 @@ class Lock(LockState):
                 drive(entered(self, outcome), self._core.masters)
             if self._auto_extension is not None:
                 self._auto_extension.enter()
-            begin_body(self, threading.get_ident())
+            self.begin_body(threading.get_ident())
             return self
         except RedlockError:  # nothing is held, or another thread has acquired this object
             raise
@@ -210,7 +209,7 @@ class Lock(LockState):
     ) -> None:
         lease = self._lease
         try:
-            if end_body(self, threading.get_ident()):
+            if self.end_body(threading.get_ident()):
                 lease = None
                 self._left(False, failing=error is not None)
                 return

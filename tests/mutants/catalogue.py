@@ -585,7 +585,7 @@ KINDS = [
         judges("real/threads/fast_path"),
         (
             "end-of-a-body-releases-the-lease-of-another",
-            "return lock._lease is not None and",
+            "return lease is not None and",
             "return False and",
         ),
     ),
