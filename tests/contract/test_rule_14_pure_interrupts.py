@@ -92,6 +92,18 @@ def test_a_request_that_must_arrive_and_is_interrupted_anywhere(fleet: MakeFleet
     assert moments(ask, interrupt, arrived) > 50
 
 
+def test_a_handler_that_detaches_anywhere(fleet: MakeFleet) -> None:
+    """Catches: what must be sent later is refused, deferred and called again without end."""
+    f = fleet(*[numbering(master) for master in range(3)])
+
+    def handler() -> None:
+        f.ask(acquire(b"2", f.all, resend_for=LONG), 0)
+        if sock := f.engine.detach(0):
+            sock.close()
+
+    assert moments(lambda: f.ask(acquire(b"1", f.all), 2), handler, lambda: mend(f), step=STEP) > 50
+
+
 @pytest.mark.parametrize("resend_for", [0.0, LONG])
 def test_a_handler_that_uses_the_engine_anywhere(fleet: MakeFleet, resend_for: float) -> None:
     f = fleet(*[numbering(master) for master in range(3)])

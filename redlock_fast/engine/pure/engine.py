@@ -204,11 +204,19 @@ class PureEngine:
 
     def detach(self, master: int) -> socket.socket | None:
         channel = self._channel(master)
+        if self._hub.interrupted():
+            self._deferred.append(partial(self._detach_and_close, master))
+            return None
         sock: socket.socket | None = self._call(self._hub.exclusively, partial(self._detach, channel, False))
         if sock is not None:
             _half_close(sock)
             self._open.discard(sock)
         return sock
+
+    def _detach_and_close(self, master: int) -> None:
+        sock = self.detach(master)
+        if sock is not None:
+            sock.close()
 
     def _detach(self, channel: MasterChannel, closing: bool) -> socket.socket | None:
         """Ends the connection of a master.
@@ -299,7 +307,8 @@ class PureEngine:
             if self._reported_breaks != (breaks := self._hub.breaks):
                 self._reported_breaks = breaks
                 self._on_break()
-            while self._deferred:
+            # The call of a handler inside the engine leaves them to the call that the handler interrupted.
+            while self._deferred and not self._hub.interrupted():
                 self._call_deferred()
 
     def _call_deferred(self) -> None:
