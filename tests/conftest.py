@@ -51,10 +51,11 @@ os.environ["PATH"] = os.pathsep.join([*(one for one in os.get_exec_path() if one
 # redis-py asks for its version for each connection, and reads a file for it.
 importlib.metadata.version = functools.cache(importlib.metadata.version)
 
-# Tests send these. A job in the background of a script has inherited that SIGINT is ignored, and nohup that
-# SIGHUP is: so would the processes that tests start.
+# Tests send these. A job in the background of a script has inherited that SIGINT and SIGQUIT are ignored, and
+# nohup that SIGHUP is: so would the processes that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 # Workers, and hundreds of small processes, read what one of them has compiled: outside of the tree, where the
 # environment forbids to write it beside the sources.
