@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 from support.python_process import PythonProcess
-from support.waiting import DEADLINE, PROCESS_DEADLINE, eventually
+from support.waiting import DEADLINE, PROCESS_DEADLINE, eventually, start
 
 from redlock_fast.embedded import Masters
 
@@ -89,9 +89,12 @@ def running(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 def first_line(process: subprocess.Popen[str]) -> str:
-    """The first line of its output, without the line end."""
+    """The first line of its output, without the line end. Raises TimeoutExpired, as ``running`` expects."""
     assert process.stdout is not None
-    return process.stdout.readline().rstrip()
+    try:
+        return start(process.stdout.readline).result(PROCESS_DEADLINE).rstrip()
+    except TimeoutError:
+        raise subprocess.TimeoutExpired(process.args, PROCESS_DEADLINE) from None
 
 
 def alive(pid: int) -> bool:
