@@ -351,10 +351,18 @@ cdef class NativeEngine:
         cdef hub_connection_state state
         cdef int fd
         self._check(master)
+        if self._tls_used and self._inside():
+            self._deferred.append(partial(self._detach_and_close, master))
+            return None
         with nogil:
             hub_get_connection_state(self._hub, master, &state)
             fd = hub_detach(self._hub, master)
         return self._remains(master, fd, state.attached != 0)
+
+    def _detach_and_close(self, int master):
+        sock = self.detach(master)
+        if sock is not None:
+            sock.close()
 
     cdef object _remains(self, int master, int fd, bint whole):
         tls = self._tls[master]

@@ -292,18 +292,19 @@ def test_handler_that_releases_many_locks_inside_of_a_socket(
     f.until(lambda: {words[1] for words in session.commands} >= set(many), "all releases arrive")
 
 
-@pytest.mark.parametrize("ending", ["close", "drain", "maintain"])
+@pytest.mark.parametrize("ending", ["close", "detach", "drain", "maintain"])
 def test_handler_that_ends_the_engine_inside_of_a_socket(
     fleet: MakeFleet, tls: Pair, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     # As a signal handler may that runs while the socket reads: it must not wait for its own thread.
     receive = ssl.SSLSocket.read
     called: list[bool | None] = []
+    arguments: dict[str, tuple[float]] = {"detach": (0,), "drain": (LONG,)}
 
     def handling(sock: ssl.SSLSocket, *words: Any) -> int | bytes:
         if not called and threading.current_thread() is threading.main_thread():
             called.append(None)
-            called.append(getattr(f.engine, ending)(*[LONG] * (ending == "drain")))
+            called.append(getattr(f.engine, ending)(*arguments.get(ending, ())))
         return receive(sock, *words)
 
     f = fleet(always(b":3\r\n"), pair=tls)
@@ -312,7 +313,7 @@ def test_handler_that_ends_the_engine_inside_of_a_socket(
         assert f.ask(acquire(b"k", 1), 1).values in ((3,), (FAULT,))
     assert called == [None, False if ending == "drain" else None]
     assert watch.seconds < SOON
-    assert f.connection_state(0).attached is (ending != "close")
+    assert f.connection_state(0).attached is (ending not in ("close", "detach"))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
