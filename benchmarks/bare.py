@@ -13,12 +13,13 @@ import threading
 from collections import deque
 from urllib.parse import urlsplit
 
+from libraries import TTL_MS
+
 #: What a caller asks for, as an index into Commands.
 ACQUIRE, RELEASE = 0, 1
 REPLIES = (b"+OK\r\n", b":1\r\n")
 #: Seconds until a flush without those callers that do not ask any more, and for a connection.
 LATE, CONNECT = 0.05, 5.0
-TTL_MS = b"60000"
 
 
 def commands(callers: int, release_path: str) -> list[tuple[bytes, bytes]]:
@@ -29,7 +30,7 @@ def commands(callers: int, release_path: str) -> list[tuple[bytes, bytes]]:
     prepared = []
     for caller in range(callers):
         key, token = b"bare:%d" % caller, b"%020d" % caller
-        acquire = encoded(b"SET", key, token, b"NX", b"PX", TTL_MS)
+        acquire = encoded(b"SET", key, token, b"NX", b"PX", b"%d" % TTL_MS)
         prepared.append((acquire, encoded(name.encode(), *before, key, *between, token)))
     return prepared
 

@@ -24,7 +24,7 @@ DEFAULTS = {"ttl": 30.0, "node_timeout": 1.0, "connect_timeout": 3.0}
 #: Seconds for the thread that ends the processes of the command, beyond ``--grace``.
 PATIENCE = 5.0
 TOKEN = "REDLOCK_FAST_TOKEN"
-#: Ctrl-C and Ctrl-\ of a terminal.
+#: The signals of Ctrl-C and Ctrl-\ in a terminal.
 OF_KEYS = (signal.SIGINT, signal.SIGQUIT)
 
 

@@ -56,7 +56,7 @@ def _lead_once(options: argparse.Namespace, settings: Settings) -> int | None:
         )
     terminal, name = os.isatty(0), os.fsencode(options.name)
     lost, ended = threading.Event(), threading.Event()
-    received: list[int] = []  # after these a loss is followed by no other campaign
+    received: list[int] = []  # signals that ask for the end: no other campaign follows
     with (
         ChildProcess(options.argv, alone=not terminal, grace=grace) as child,
         Signals(unstoppable=not terminal) as signals,

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
-#: Those that ask a process to end.
+#: Signals that ask a process to end.
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
-#: Also those with which a daemon is asked for something else, such as to reload its settings.
+#: Also signals that ask a daemon for something else, such as to reload its settings.
 CAUGHT = (*ENDS, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 #: Seconds after a signal in which this process releases the lock and ends. Further signals would interrupt
 #: that, and are ignored. Later ones raise again, because the exception of the first may have been dropped.

@@ -26,6 +26,11 @@ def retry_of(delay: Any, attempts: Any = None, *, units: int = 1) -> Retry:
     return Retry(longest / 2, longest, attempts)
 
 
+def time_left(name: str, seconds: Any) -> float:
+    """``seconds``; 0, which is one attempt, for a negative number. Raises ConfigError."""
+    return max(0, check_seconds(name, seconds))
+
+
 def check_seconds(name: str, seconds: Any) -> float:
     """``seconds``, which may be negative or infinite. Raises ConfigError for anything but a number."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds != seconds:

@@ -17,7 +17,7 @@ from ._clients import keep_aio, shared, shared_aio
 from ._errors import translated
 from ._holder import LockHolder
 from ._masters import master_list
-from ._times import check_seconds
+from ._times import time_left
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -79,8 +79,8 @@ def _set_of(masters: Iterable[Any]) -> frozenset[Any]:
 
 
 def seconds_of(timeout: float) -> float:
-    """``timeout``, where no time is left as 0, which is one attempt; -1 has no end. Raises ConfigError."""
-    return -1 if check_seconds("timeout", timeout) == -1 else max(0, timeout)
+    """``timeout``; -1 has no end. Raises ConfigError."""
+    return -1 if timeout == -1 else time_left("timeout", timeout)
 
 
 class _Settings:

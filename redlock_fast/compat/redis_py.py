@@ -29,7 +29,7 @@ from ._errors import Dictionary, translated
 from ._holds import Hold, TaskHolds, ThreadHold
 from ._masters import master_list, master_specs
 from ._names import encodable
-from ._times import check_seconds
+from ._times import check_seconds, time_left
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -121,7 +121,7 @@ class _Settings:
         seconds = self.blocking_timeout if blocking_timeout is None else blocking_timeout
         if seconds is None or not blocking:
             return blocking, -1
-        return True, max(0, check_seconds("blocking_timeout", seconds))  # no time left: one attempt
+        return True, time_left("blocking_timeout", seconds)
 
     def _lock_options(self) -> dict[str, Any]:
         """Options of ``lock()``. Without a timeout the lock is extended while it is held."""

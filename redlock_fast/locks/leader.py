@@ -23,8 +23,8 @@ from .owner_names import check_owner, default_owner
 
 #: The share of a ttl by which a leader ends its term ahead of the lease, if ``notice`` is not given.
 NOTICE_SHARE = 1 / 5
-#: The largest ``notice``, because renewal needs the time before: the share of the ttl, and of what the drift
-#: leaves of it. Renewal is due at 2/3 of the one or 3/4 of the other, and a quarter of that time is for it.
+#: The largest ``notice``: a share of the ttl, and a share of what the drift leaves of it. Renewal is due when
+#: 2/3 of the one or 3/4 of the other are left, and needs a quarter of that time.
 LONGEST_NOTICE_SHARE, LONGEST_NOTICE_SHARE_OF_REST = 1 / 2, 9 / 16
 #: Seconds before this candidate campaigns again after ``step_down`` or an error, or after a failed acquire.
 REST, RETRY_PAUSE = 1.0, 0.2
