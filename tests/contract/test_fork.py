@@ -6,15 +6,14 @@ import os
 import signal
 import threading
 
-import pytest
 from support.fleet import LONG, SOON, Fleet, MakeFleet, acquire
-from support.forking import exit_code, fork_child, fork_here
+from support.forking import exit_code, fork_child, fork_here, needs_fork
 from support.scripted import always, granting, silent
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast.engine.contract import FAULT, Engine, Wait
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+pytestmark = needs_fork
 
 
 def test_child_abandons_and_the_parent_works_on(fleet: MakeFleet) -> None:

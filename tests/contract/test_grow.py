@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 
 import pytest
@@ -19,7 +18,7 @@ from support.fleet import (
     release,
     set_words,
 )
-from support.forking import exit_code, fork_child
+from support.forking import exit_code, fork_child, needs_fork
 from support.miniloop import Loop
 from support.scripted import Pair, always, granting, silent, tcp_pair
 from support.tls import Tls
@@ -178,7 +177,7 @@ def reported(loop: Loop, count: int) -> list[list[object]]:
     return answers
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@needs_fork
 def test_a_child_of_fork_has_as_many_masters(fleet: MakeFleet) -> None:
     f = fleet(granting, granting)
     f.grow(granting, granting)

@@ -25,7 +25,7 @@ from support.fleet import (
     numbering,
     numbers_are_right,
 )
-from support.forking import exit_code, fork_child
+from support.forking import exit_code, fork_child, needs_fork
 from support.miniloop import Loop
 from support.scripted import ScriptedMaster, granting, silent, tcp_pair
 from support.signalling import interrupt, pestering
@@ -354,7 +354,7 @@ def test_engine_that_is_dropped_leaves_no_thread(engine_class: type[Engine]) -> 
     master.close()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@needs_fork
 def test_child_of_fork_while_many_wait(fleet: MakeFleet) -> None:
     # The helper thread does not exist in the child, and may hold any lock at that moment.
     f = fleet(silent, silent)
@@ -385,7 +385,7 @@ def test_child_of_fork_while_many_wait(fleet: MakeFleet) -> None:
             assert future.result(SOON).values == (9, 9)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@needs_fork
 def test_children_of_fork_while_many_are_busy(fleet: MakeFleet) -> None:
     f = numbered(fleet, 3)
     futures = start_threads(MANY, cycles(f, 15))

@@ -21,15 +21,13 @@ from support.fleet import (
     numbers_are_right,
     release,
 )
-from support.forking import exit_code, fork_child
+from support.forking import exit_code, fork_child, needs_fork
 from support.miniloop import Loop
 from support.scripted import Pair, always, granting, silent, tcp_pair
 from support.signalling import interrupt, pestering
 from support.waiting import DEADLINE, start
 
 from redlock_fast.engine.contract import FAULT, BatchVotes, Engine, Votes, Wait
-
-forking = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 
 def numbered(fleet: MakeFleet, masters: int, **options: Any) -> Fleet:
@@ -259,7 +257,7 @@ def test_interrupts_at_any_moment_in_the_loop(fleet: MakeFleet) -> None:
 # --- fork ---
 
 
-@forking
+@needs_fork
 @pytest.mark.parametrize("abandon", [True, False])
 @pytest.mark.parametrize("pair", [socket.socketpair, tcp_pair])
 def test_loop_of_the_parent_goes_on(fleet: MakeFleet, pair: Pair, abandon: bool) -> None:
@@ -286,7 +284,7 @@ def test_loop_of_the_parent_goes_on(fleet: MakeFleet, pair: Pair, abandon: bool)
     loop.settle()
 
 
-@forking
+@needs_fork
 def test_child_can_start_again(fleet: MakeFleet, engine_class: type[Engine]) -> None:
     f = fleet(silent)
     loop = Loop(f)
@@ -321,7 +319,7 @@ def test_child_can_start_again(fleet: MakeFleet, engine_class: type[Engine]) -> 
     assert len(f.session(0).commands) == 2
 
 
-@forking
+@needs_fork
 def test_copies_of_a_child_keep_no_loop_busy(fleet: MakeFleet) -> None:
     # A connection that the parent has closed stays open in the child: no thread may wait for it any more.
     f = fleet(silent, granting)
@@ -361,7 +359,7 @@ def assert_read(fd: int) -> None:
     assert os.read(fd, 1) == b"."
 
 
-@forking
+@needs_fork
 def test_child_while_threads_and_a_loop_are_busy(fleet: MakeFleet) -> None:
     f = numbered(fleet, 3)
     loop = Loop(f)

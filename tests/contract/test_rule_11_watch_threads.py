@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.fleet import LONG, SOON, Fleet, MakeFleet, Stopwatch
-from support.forking import exit_code, fork_child
+from support.forking import exit_code, fork_child, needs_fork
 from support.scripted import silent
 from support.waiting import eventually, start
 from support.watching import EVERYTHING, WATCHING, busy, expiring, get, invalidate, watch
@@ -172,7 +171,7 @@ def test_interrupt(fleet: MakeFleet, alarm: None, others: int) -> None:
     assert not len(getattr(getattr(f.engine, "_hub", None), "subscriptions", ()))
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@needs_fork
 def test_fork(fleet: MakeFleet) -> None:
     f = fleet(busy, busy, commands=WATCHING)
     futures = [f.ask_in_background(watch(name, f.all), need=2) for name in names_of(3)]
@@ -189,9 +188,8 @@ def test_fork(fleet: MakeFleet) -> None:
         assert future.result(SOON).values == (1, 1)
 
 
+@needs_fork
 def test_fork_from_a_signal_handler_that_interrupted_it(fleet: MakeFleet) -> None:
-    if not hasattr(os, "fork"):
-        pytest.skip("needs os.fork")
     f = fleet(busy, commands=WATCHING)
     children = []
 

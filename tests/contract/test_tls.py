@@ -23,7 +23,7 @@ from support.fleet import (
     release,
     set_words,
 )  # fmt: skip
-from support.forking import exit_code, fork_here
+from support.forking import exit_code, fork_here, needs_fork
 from support.scripted import Pair, Words, always, failing, granting, once_all_came, refusing, silent, tcp_pair
 from support.tls import Tls
 from support.waiting import DEADLINE, eventually, start
@@ -316,7 +316,7 @@ def test_handler_that_ends_the_engine_inside_of_a_socket(
     assert f.connection_state(0).attached is (ending not in ("close", "detach"))
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@needs_fork
 def test_fork_inside_of_a_socket(fleet: MakeFleet, tls: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     # As a signal handler may: the child goes on in the middle of the engine.
     receive = ssl.SSLSocket.read

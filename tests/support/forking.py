@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import sysconfig
 import traceback
 import warnings
 from collections.abc import Callable
 from typing import NoReturn
 
+import pytest
 from support.waiting import DEADLINE, eventually
+
+#: Without the GIL each object has a mutex. Python does not reset one that a thread of the parent has locked.
+OBJECTS_HAVE_A_MUTEX = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+needs_fork = pytest.mark.skipif(
+    not hasattr(os, "fork") or OBJECTS_HAVE_A_MUTEX,
+    reason="needs os.fork, and a Python with a GIL, where a child waits for no thread of its parent",
+)
 
 
 def fork_child(action: Callable[[], None]) -> int:

@@ -31,7 +31,7 @@ def main() -> int:
     tests.add_argument("--full", action="store_true", help="every test that a change of the library runs")
     tests.add_argument("--tests", nargs="+", metavar="PATH", help="these only; the table says so")
     parser.add_argument("--list", action="store_true", help="say what would run")
-    parser.add_argument("-n", "--workers", type=int, default=4)
+    parser.add_argument("-n", "--workers", type=int, default=8)
     options = parser.parse_args()
     roots = sorted(options.roots.resolve().glob("*/")) if options.roots else []
     chosen = [

@@ -37,6 +37,9 @@ FEW = 20
 USES = ("system", "python", "servers", "redis-py", "hiredis")
 COLUMNS = (*USES, "tests", *OUTCOMES, "second try", "demo", "seconds", "date", "commit")
 DEMO_SECONDS = "3"
+#: A command that takes longer hangs, and is killed with its processes.
+LONGEST_SECONDS = "3600"
+BOUNDED = ("timeout", "--kill-after=10", LONGEST_SECONDS, "nice")
 
 
 class Environment:
@@ -83,7 +86,7 @@ class Environment:
 
     def result(self, *words: str) -> tuple[int, str]:
         """The exit code, and what was printed."""
-        return self._place.result(["nice", *words], self._variables, self._tree)
+        return self._place.result([*BOUNDED, *words], self._variables, self._tree)
 
 
 def tried(one: Combination, work: Path, workers: int, tree: str) -> Record:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 from support.event_loops import on_loops, until
-from support.forking import exit_code, fork_child
+from support.forking import exit_code, fork_child, needs_fork
 from support.waiting import DEADLINE
 
 from redlock_fast import AsyncFastRedlock, WrongLoop
@@ -220,7 +219,7 @@ async def test_a_stop_waits_for_work_that_outlasts_its_term(valkey: Masters, acl
         await until(lambda: not others(), "the first calls of stop have ended, too")
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@needs_fork
 @on_loops
 async def test_a_campaign_in_a_child_of_fork(valkey: Masters, aclient: MakeClient) -> None:
     """It reports no loss: the parent leads on."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import threading
 import warnings
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from support.event_loops import (
     timers,
     until,
 )
-from support.forking import exit_code, fork_child
+from support.forking import exit_code, fork_child, needs_fork
 from support.keys import TTL, nothing_left, occupy, paused, sizes, values, wipe
 from support.nesting import NestingLoop
 from support.waiting import DEADLINE, eventually
@@ -524,7 +523,7 @@ def test_a_lock_that_a_closed_loop_was_granted_is_free_soon(
 # --- fork ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@needs_fork
 @pytest.mark.usefixtures("all_masters")
 @each_loop
 def test_fork_while_the_loop_runs(valkey: Masters, aclient: MakeAio, raw: Raw, make_loop: MakeLoop) -> None:

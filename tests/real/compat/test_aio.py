@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,7 @@ import redis
 import redis.asyncio
 from support.clocks import Jumping
 from support.event_loops import clean, on_loops, until
-from support.forking import exit_code, fork_child
+from support.forking import exit_code, fork_child, needs_fork
 from support.keys import OTHER_CLIENT, forget, occupy
 from support.renewing import THIRD
 from support.waiting import DEADLINE
@@ -47,7 +46,7 @@ async def lose_and_fail(lock: Any, masters: Masters) -> None:
 # --- aioredlock ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@needs_fork
 def test_a_child_of_fork_shares_clients_while_a_thread_of_its_parent_does() -> None:
     """Catches: a child that waits for a mutex of a thread that it does not have."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import os
 import pickle
 import threading
 from collections.abc import Callable
@@ -16,7 +15,7 @@ import pytest
 import redis
 import valkey as valkey_py
 from support.clocks import Jumping
-from support.forking import exit_code, fork_child
+from support.forking import exit_code, fork_child, needs_fork
 from support.interruptions import interrupted
 from support.keys import OTHER_CLIENT, forget, nothing_left, occupy
 from support.moments import moments
@@ -303,7 +302,7 @@ def test_a_nested_acquire_of_a_lost_lock_raises(valkey: Masters, options: Option
     nothing_left(valkey)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@needs_fork
 @pytest.mark.parametrize("library", ["redlock", "redlock-plus"])
 def test_a_child_of_fork_does_not_hold_a_reentrant_lock(
     valkey: Masters, options: Options, library: str

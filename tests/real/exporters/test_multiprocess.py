@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from support.forking import needs_fork
 from support.waiting import DEADLINE, eventually, pauses
 
 from redlock_fast.embedded import Masters
@@ -133,7 +134,7 @@ PROGRAM = """
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@needs_fork
 def test_children_of_fork(environment: dict[str, str]) -> None:
     """What the parent counted is not counted again. The exit writes the counts, also of closed clients."""
     command = [sys.executable, "-c", textwrap.dedent(PROGRAM)]
@@ -174,7 +175,7 @@ NEXT_CLIENTS = """
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@needs_fork
 def test_the_next_client_counts_on(environment: dict[str, str]) -> None:
     """Catches: a count that falls, which a rate over the sum of all workers takes for many new locks."""
     command = [sys.executable, "-c", textwrap.dedent(NEXT_CLIENTS)]

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 import redis
 from prometheus_client import CollectorRegistry, generate_latest
 from support.event_loops import Plain
-from support.forking import exit_code, fork_child
+from support.forking import exit_code, fork_child, needs_fork
 from support.interruptions import interrupted
 from support.keys import wipe
 from support.thorough import amount
@@ -260,7 +259,7 @@ def test_scrapes_while_threads_work(page: Page, valkey: Masters, connected: Make
     assert values[-1] == 4 * turns
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@needs_fork
 def test_child_of_fork_is_scraped_too(page: Page, valkey: Masters, connected: MakeClient) -> None:
     client = connected(valkey, ttl=TTL)
     page.collector.add(client, latency=True)

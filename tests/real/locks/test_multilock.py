@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 import threading
 from collections.abc import Callable
@@ -15,7 +14,7 @@ import redis
 from support.clients import both_clients
 from support.clocks import Jumping
 from support.event_loops import Plain, until
-from support.forking import exit_code, fork_child
+from support.forking import exit_code, fork_child, needs_fork
 from support.keys import calls, forget_calls, names, nothing_left, occupy, paused, values, wipe
 from support.makers import MakeAio, MakeClient, Raw
 from support.proxy import Pipe, Proxy, fixed
@@ -271,7 +270,7 @@ def test_in_batches_with_others(masters: Masters, connected: MakeClient, raw: Ra
     nothing_left(masters)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@needs_fork
 def test_a_child_of_fork_holds_nothing(masters: Masters, connected: MakeClient, raw: Raw) -> None:
     c = connected(masters)
     lock = held(c, raw(masters), "a", "b")

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from support.engines import each_once
-from support.forking import exit_code, fork_child, fork_here
+from support.forking import exit_code, fork_child, fork_here, needs_fork
 from support.makers import MakeClient, Raw
 from support.signalling import interrupt
 from support.thorough import amount
@@ -32,7 +32,7 @@ from redlock_fast.algorithm.tokens import TOKEN_SIZE
 from redlock_fast.embedded import Masters
 from redlock_fast.masters.state import MasterState
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+pytestmark = needs_fork
 
 Fork = Callable[[Callable[[], None]], None]
 

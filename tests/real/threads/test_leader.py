@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -12,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.forking import exit_code, fork_child
+from support.forking import exit_code, fork_child, needs_fork
 from support.interruptions import interrupted
 from support.makers import MakeClient
 from support.starting import fail_start
@@ -104,7 +103,7 @@ def test_a_stop_that_is_interrupted_ends_the_campaign(
     assert number > 3, "there were moments to interrupt it at"
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@needs_fork
 def test_a_child_of_fork_does_not_lead(valkey: Masters, connected: MakeClient) -> None:
     c = connected(valkey)
     with c.leader("chair") as leader:

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from support.clocks import Jumping
-from support.forking import exit_code, fork_child
+from support.forking import exit_code, fork_child, needs_fork
 from support.keys import calls, forget_calls, names, nothing_left
 from support.makers import Raw
 from support.python_process import PythonProcess, support_program
@@ -459,7 +459,7 @@ def test_closed_after_the_thread_was_interrupted(
 # --- other processes ------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@needs_fork
 def test_a_child_of_fork_renews_its_own_only(
     masters: Masters, kept: Kept, clock: Jumping, recorder: LossRecorder
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support.clocks import Jumping
-from support.forking import exit_code, fork_child
+from support.forking import exit_code, fork_child, needs_fork
 from support.interruptions import interrupted
 from support.keys import calls, forget_calls, nothing_left, paused, values, wipe
 from support.makers import MakeClient, Raw
@@ -471,7 +471,7 @@ def test_closed_while_calls_of_one_name_wait(valkey: Masters, connected: MakeCli
     assert holder.release()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@needs_fork
 def test_a_child_of_fork_waits_for_no_call_of_its_parent(valkey: Masters, connected: MakeClient) -> None:
     c, holder = connected(valkey), connected(valkey).acquire("r", TTL)
     assert holder
@@ -497,7 +497,7 @@ def test_a_child_of_fork_waits_for_no_call_of_its_parent(valkey: Masters, connec
     nothing_left(valkey)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@needs_fork
 def test_a_child_of_fork_owns_nothing(masters: Masters, connected: MakeClient, raw: Raw) -> None:
     lock = connected(masters).rlock("r", TTL)
     with lock, lock:

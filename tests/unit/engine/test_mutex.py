@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.forking import exit_code, fork_child
+from support.forking import exit_code, fork_child, needs_fork
 from support.waiting import DEADLINE
 
 from redlock_fast.engine import mutex as module
 from redlock_fast.engine.mutex import new_mutex
-
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 
 @pytest.fixture(params=["of Python 3.14", "of this Python"])
