@@ -36,8 +36,8 @@ from .driver import acquire, drive, drive_now, release
 from .leader import AsyncLeader
 from .loop import LoopBinding
 from .owner_names import RunningTask
-from .renewal import Body, LoopRenewal, loop_auto_extension
-from .rlock import AsyncRLock, TaskOwner, current_task
+from .renewal import CancelledBody, LoopRenewal, loop_auto_extension
+from .rlock import AsyncRLock, TaskOwner, task_reference
 from .single_run import AsyncSingleRun
 
 P = ParamSpec("P")
@@ -125,30 +125,23 @@ class AsyncLock(LockState):
         outcome = await acquire(self, True, None, binding)
         if outcome is not self._lease:
             await drive(entered(self, outcome), binding)
-        if self._auto_extension is not None:
-            self._auto_extension.enter()
-            if self._auto_extension.cancels:
-                self._auto_extension.body = Body()
-        self.begin_body(id(current_task()))
+        cancels = self._auto_extension is not None and self._auto_extension.cancels
+        self.begin_body(task_reference(), CancelledBody() if cancels else None)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.end_body(id(current_task())):
-            self._left(False, failing=error is not None)
-            return
-        lost = self._auto_extension is not None and self._auto_extension.leave()
-        if self._auto_extension is not None and self._auto_extension.body is not None:
-            body, self._auto_extension.body = self._auto_extension.body, None
-            if body.left(kind):
-                error = None  # the cancellation came from the loss, which __aexit__ reports as LockLost
+        body, alive = self.end_body(task_reference(), kind is GeneratorExit), False
+        if body is not None and body[2] is not None and body[2].left(kind):
+            error = None  # the cancellation came from the loss, which __aexit__ reports as LockLost
         bound = self._core.bound
-        if kind is GeneratorExit and bound is not None:  # the task is destroyed: nothing can be awaited
-            drive_now(drop_lock(self), bound)
-        else:
-            alive = await release(self, self._core.loop_binding())
-            self._left(alive and not lost, failing=error is not None)
+        if not self.in_another_body():
+            if kind is GeneratorExit and bound is not None:  # the task is destroyed: nothing can be awaited
+                drive_now(drop_lock(self), bound)
+            else:
+                alive = await release(self, self._core.loop_binding())
+        self._left(body, alive, failing=error is not None)
 
 
 class AsyncFastRedlock(BaseClient):

@@ -9,10 +9,11 @@ import weakref
 from collections.abc import Awaitable
 from typing import Any
 
-from ..algorithm.lease import ExtendOutcome
+from ..algorithm.lease import ExtendOutcome, Lease
 from ..algorithm.renewal_schedule import FIRST_PAUSE, RenewedLease
 from ..errors import ConfigError
 from ..locks.auto_extend import AutoExtended, AutoExtension, Renewal, longest_hold
+from ..locks.bodies import cancel_bodies
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, check_flag
 from ..telemetry import log_error
@@ -51,7 +52,7 @@ class LoopRenewal(Renewal):
             locks: list[Any] = [renewed.lock() for renewed in self.schedule.leases()]
         for lock in locks:
             if lock is not None:
-                lock._auto_extension.lost, lock._auto_extension.body = asyncio.Event(), None
+                lock._auto_extension.lost, lock._bodies = asyncio.Event(), None
         self._set_timer()
 
     def wake_soon(self) -> None:
@@ -128,7 +129,7 @@ class LoopRenewal(Renewal):
 
     # --- losses ---
 
-    def notify_lost(self, lock: AutoExtended, reason: str) -> None:
+    def notify_lost(self, lock: AutoExtended, lease: Lease, reason: str) -> None:
         """Report a lost lock: call ``on_lost``, cancel the body of ``async with``."""
         auto_extension = lock._auto_extension
         if auto_extension is None:
@@ -141,8 +142,7 @@ class LoopRenewal(Renewal):
                 task.add_done_callback(self._notifying.discard)
         except (Exception, asyncio.CancelledError):  # this waits for nothing: no task was cancelled
             log_error("on-lost-error")
-        if auto_extension.body is not None:
-            auto_extension.body.cancel(reason)
+        cancel_bodies(lock._bodies, lease, reason)
 
 
 async def _finish(result: Awaitable[Any]) -> None:
@@ -152,7 +152,7 @@ async def _finish(result: Awaitable[Any]) -> None:
         log_error("on-lost-error")
 
 
-class Body:
+class CancelledBody:
     """Cancels the body of an ``async with`` on a loss, as ``asyncio.timeout`` does.
 
     The reference to the task is weak, so that a task without other references can be collected.

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..errors import LockLost
+from ..locks.bodies import number_of
 from ..locks.owner_queue import turn_of
 from ..locks.owners import Ownership
 from ..locks.rlock import Reentrant
@@ -55,6 +56,12 @@ def current_task() -> asyncio.Task[Any] | None:
         return asyncio.current_task()
     except RuntimeError:  # no loop is running
         return None
+
+
+def task_reference() -> weakref.ref[asyncio.Task[Any]] | None:
+    """A reference to the running task, which does not keep it."""
+    task = current_task()
+    return None if task is None else weakref.ref(task)
 
 
 class AsyncRLock(Reentrant):
@@ -118,9 +125,9 @@ class AsyncRLock(Reentrant):
         return validity
 
     async def __aenter__(self) -> Self:
-        ownership, task = await self._enter(None, raises=True), asyncio.current_task()
+        ownership, task = await self._enter(None, raises=True), task_reference()
         if ownership is not None and task is not None:
-            self._bodies.append((weakref.ref(task), ownership))
+            self._bodies.append((task, ownership))
         return self
 
     async def __aexit__(
@@ -139,17 +146,11 @@ class AsyncRLock(Reentrant):
     def _left(self, kind: type[BaseException] | None) -> Ownership | None:
         """The ownership of the body that has ended, or None. ``kind``: the exception that ended it.
 
-        A destroyed task, and an async generator that is not resumed, end inside the task that runs at that
-        time. Two bodies of one lock belong to one owner, unless an owner has lost the lock.
+        Two bodies of one lock belong to one owner, unless an owner has lost the lock.
         """
-        task, owners = current_task(), [ref() for ref, _ in self._bodies]
-        if kind is GeneratorExit and None in owners:
-            number = owners.index(None)
-        elif task in owners:  # the bodies of a task end in the reverse order
-            number = len(owners) - 1 - owners[::-1].index(task)
-        elif kind is GeneratorExit and owners:
-            number = 0
-        else:
+        owners = [task for task, _ in self._bodies]
+        number = number_of(owners, task_reference(), kind is GeneratorExit)
+        if number is None:
             return None
         ownership = self._bodies.pop(number)[1]
         return (

@@ -21,6 +21,7 @@ from ..masters.client_state import ClientState
 from ..masters.masters import Masters
 from ..masters.stats import Stats
 from ..wire.text import quoted
+from .bodies import Body
 from .client_base import BaseClient
 from .config import CLIENT_DEFAULT, check_flag, check_hold
 
@@ -36,18 +37,17 @@ class AutoExtended(Renewable, Protocol):
     """A lock that may be auto-extended."""
 
     _auto_extension: AutoExtension | None
+    _bodies: list[Body] | None
 
 
 class AutoExtension:
     """The auto-extension settings of one lock, and the lease that is renewed.
 
-    ``lost``: the event of the present lease, or of the next one. ``body``: the body of ``async with`` that a
-    loss cancels, if ``cancels``.
+    ``lost``: the event of the present lease, or of the next one. ``cancels``: a loss cancels the body of
+    ``async with``.
     """
 
-    __slots__ = (
-        "_entered", "_renewal", "_renewal_of", "_renewed", "body", "cancels", "lost", "max_hold", "on_lost",
-    )  # fmt: skip
+    __slots__ = ("_renewal", "_renewal_of", "_renewed", "cancels", "lost", "max_hold", "on_lost")
 
     def __init__(
         self,
@@ -60,12 +60,10 @@ class AutoExtension:
         self.on_lost: OnLost | None = on_lost
         self.max_hold: float = max_hold
         self.cancels: bool = cancels
-        self.body: Any = None
         self.lost: Any = event()
         self._renewal_of = renewal_of
         self._renewal: Renewal | None = None
         self._renewed: RenewedLease | None = None
-        self._entered: RenewedLease | None = None
 
     def begin(self, lock: AutoExtended, lease: Lease) -> None:
         """Start the renewal of ``lease``."""
@@ -96,15 +94,6 @@ class AutoExtension:
         if self._renewal is not None and renewed is not None and renewed.lease is lease:
             self._renewal.drop(renewed)
 
-    def enter(self) -> None:
-        """A body of ``with`` begins, with the present lease."""
-        self._entered = self._renewed
-
-    def leave(self) -> bool:
-        """It ends. Returns whether its lease was lost, also if ``on_lost`` has acquired the lock again."""
-        entered, self._entered = self._entered, None
-        return entered is not None and entered.notified
-
     def on_lease_lost(self, lock: AutoExtended, lease: Lease, *, released: bool = False) -> None:
         """Report a lost lease. ``released``: a release or an acquire found it, and stopped its renewal."""
         renewed = self._renewed
@@ -133,8 +122,8 @@ class Renewal:
         """Make sure that the schedule is run in time for a new lease. The caller holds the mutex."""
         raise NotImplementedError
 
-    def notify_lost(self, lock: AutoExtended, reason: str) -> None:
-        """Report that ``lock`` is lost, whose event is set: call ``on_lost``."""
+    def notify_lost(self, lock: AutoExtended, lease: Lease, reason: str) -> None:
+        """Report that ``lock`` has lost ``lease``, whose event is set: call ``on_lost``."""
         raise NotImplementedError
 
     # --- called by locks ---
@@ -168,7 +157,7 @@ class Renewal:
                 lock._auto_extension.set_lost(renewed)
         self.counts.lost += 1
         self.client_state.events.warn_of("lock-lost", f"{_named(renewed)}: {reason}")
-        self.notify_lost(lock, reason)
+        self.notify_lost(lock, renewed.lease, reason)
 
     # --- called periodically ---
 

@@ -6,19 +6,50 @@ enter the same object: the end of the first body must leave the lease of the sec
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
 from ..algorithm.lease import Lease
 
-#: The owner of each body, a number of its thread or task, and its lease. An entry that an interrupt leaves
-#: behind has no effect: its lease has ended or is released.
-Bodies = list[tuple[int, Lease | None]]
+#: Its owner: the number of its thread, or a reference to its task. Its lease. With asyncio the
+#: ``CancelledBody`` that a loss of the lease cancels, or None.
+Body = tuple[object, Lease | None, Any]
 
 
-def end_one_of(bodies: Bodies, owner: int, lease: Lease | None) -> bool:
-    """Remove the last body of ``owner``. Returns whether ``lease``, the present one, is of another body."""
-    for entry in reversed(bodies.copy()):
-        if entry[0] == owner:
-            bodies.remove(entry)
-            break
-    else:
-        bodies.pop()  # another thread or task leaves it than entered it
-    return lease is not None and any(one is lease for _, one in bodies.copy())
+def remove_ended(bodies: list[Body], owner: object, destroyed: bool) -> Body:
+    """Remove the body that ends; see ``number_of``. Returns it."""
+    entries = bodies.copy()
+    number = number_of([entry[0] for entry in entries], owner, destroyed)
+    # Of the first one, if another thread or task leaves a body than entered it.
+    ended = entries[number or 0]
+    bodies.remove(ended)
+    return ended
+
+
+def number_of(owners: Sequence[object], owner: object, destroyed: bool) -> int | None:
+    """Which of the bodies of ``owners`` is it that ``owner`` ends? None: none of them.
+
+    The bodies of one owner end in the reverse order. ``destroyed``: a coroutine or an async generator is
+    closed, perhaps because its task does not exist any more. It ends inside the task that runs at that time.
+    """
+    if destroyed:
+        for number, one in enumerate(owners):
+            if isinstance(one, weakref.ref) and one() is None:
+                return number
+    if owner in owners:
+        return len(owners) - 1 - owners[::-1].index(owner)
+    return 0 if destroyed and owners else None
+
+
+def has_lease(bodies: list[Body], lease: Lease) -> bool:
+    """Whether a body began with ``lease``."""
+    return any(entry[1] is lease for entry in bodies.copy())
+
+
+def cancel_bodies(bodies: list[Body] | None, lost: Lease, reason: str) -> None:
+    """Cancel the bodies of a lease that is lost. A lease of no body was acquired in the last one."""
+    entries = [entry for entry in bodies or () if entry[1] is lost] or (bodies or [])[-1:]
+    for _, _, body in entries:
+        if body is not None:
+            body.cancel(reason)

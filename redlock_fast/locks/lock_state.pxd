@@ -43,9 +43,10 @@ cdef class LockState:
     cpdef Lease _start_release(self)
     cpdef object forget_lease(self, Lease lease)
     cpdef bint note_release(self, Lease lease, bint alive) except -1
-    cpdef object begin_body(self, object owner)
+    cpdef object begin_body(self, object owner, object cancelled=*)
     @cython.locals(bodies=list)
-    cpdef bint end_body(self, object owner) except -1
+    cpdef tuple end_body(self, object owner, bint destroyed=*)
+    cpdef bint in_another_body(self) except -1
 
 @cython.locals(one=LockState)
 cpdef LockState lock_of(

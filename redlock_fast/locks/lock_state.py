@@ -6,7 +6,7 @@ a compiler is available, with the types of ``locks/lock_state.pxd``.
 
 from __future__ import annotations
 
-from typing import NoReturn, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 from ..algorithm.keys import key_of
 from ..algorithm.lease import (
@@ -26,7 +26,7 @@ from ..errors import ConfigError, LockAlreadyHeld, LockLost, QuorumUnavailable, 
 from ..masters.client_state import ClientState
 from ..wire.text import quoted
 from .auto_extend import AutoExtension
-from .bodies import Bodies, end_one_of
+from .bodies import Body, has_lease, remove_ended
 from .client_base import BaseClient
 from .config import CLIENT_DEFAULT, ClientDefault, check_flag, check_limit, check_timeout
 from .failures import acquire_error, causes
@@ -81,7 +81,7 @@ class LockState:
         self._auto_extension = auto_extension  # None: not auto-extended
         self._lease: Lease | None = None
         self._acquiring: object = None  # identifies the acquire that is under way
-        self._bodies: Bodies | None = None  # of `with`; None: there is none
+        self._bodies: list[Body] | None = None  # of `with`; None: there is none
         self._generation = self._client_state.generation
         self._at_exit = AS_CLIENT if release_at_exit is None else self._checked_at_exit(release_at_exit)
         if label is not None:  # a lock without a label of its own pays nothing
@@ -365,28 +365,39 @@ class LockState:
         self.forget_lease(lease)  # last: a lease that is acquired from now on has another event
         return alive
 
-    def begin_body(self, owner: int) -> None:
-        """Note that a body of ``with`` begins with the present lease. ``owner``: its thread or task."""
+    def begin_body(self, owner: object, cancelled: Any = None) -> None:
+        """Note that a body of ``with`` begins with the present lease; see ``Body``."""
+        body = (owner, self._lease, cancelled)
         if self._bodies is None:
-            self._bodies = [(owner, self._lease)]
+            self._bodies = [body]
         else:
-            self._bodies.append((owner, self._lease))
+            self._bodies.append(body)
 
-    def end_body(self, owner: int) -> bool:
-        """Note that a body of ``with`` ends. Returns whether the present lease is that of another body."""
+    def end_body(self, owner: object, destroyed: bool = False) -> Body | None:
+        """Note that a body of ``with`` ends. Returns it, or None if it had not begun."""
         bodies = self._bodies
-        if bodies is None or len(bodies) < 2:
-            self._bodies = None
-            return False
-        return end_one_of(bodies, owner, self._lease)
+        if bodies is not None and len(bodies) > 1:
+            return remove_ended(bodies, owner, destroyed)
+        self._bodies = None
+        return bodies[0] if bodies else None
+
+    def in_another_body(self) -> bool:
+        """Whether the present lease is that of a body that has not ended."""
+        bodies, lease = self._bodies, self._lease
+        return bodies is not None and lease is not None and has_lease(bodies, lease)
 
     def note_loss(self, lease: Lease) -> None:
         """Report that a release or an acquire found the lease ended."""
         if self._auto_extension is not None:
             self._auto_extension.on_lease_lost(self, lease, released=True)
 
-    def _left(self, alive: bool, failing: bool) -> None:
-        """Check the end of ``with``: raise LockLost if the lease ended before, unless ``failing``."""
+    def _left(self, body: Body | None, alive: bool, failing: bool) -> None:
+        """Check the end of ``with``: raise LockLost if the lease ended before, unless ``failing``.
+
+        Also if the lease of the body was lost, and ``on_lost`` has acquired the lock again.
+        """
+        if body is not None and body[1] is not None and body[1].lost:
+            alive = False
         if not alive and not failing and type(self._lock_kind) is not HandoverKind:
             raise LockLost(
                 f"{quoted(self.resource)}: the lease ended before the body did; "

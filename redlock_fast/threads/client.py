@@ -194,8 +194,6 @@ class Lock(LockState):
             outcome = acquire(self, True, None, self._core.masters)
             if outcome is not self._lease:
                 drive(entered(self, outcome), self._core.masters)
-            if self._auto_extension is not None:
-                self._auto_extension.enter()
             self.begin_body(threading.get_ident())
             return self
         except RedlockError:  # nothing is held, or another thread has acquired this object
@@ -209,12 +207,12 @@ class Lock(LockState):
     ) -> None:
         lease = self._lease
         try:
-            if self.end_body(threading.get_ident()):
+            body, alive = self.end_body(threading.get_ident()), False
+            if self.in_another_body():
                 lease = None
-                self._left(False, failing=error is not None)
-                return
-            lost = self._auto_extension is not None and self._auto_extension.leave()
-            self._left(release(self, self._core.masters) and not lost, failing=error is not None)
+            else:
+                alive = release(self, self._core.masters)
+            self._left(body, alive, failing=error is not None)
         except LockLost:
             raise
         except BaseException:

@@ -9,6 +9,7 @@ import threading
 import weakref
 from typing import Any
 
+from ..algorithm.lease import Lease
 from ..algorithm.renewal_schedule import FIRST_PAUSE
 from ..engine.pure.signals import block_signals, restore_signals
 from ..locks.auto_extend import AutoExtended, AutoExtension, OnLost, Renewal, longest_hold
@@ -88,7 +89,7 @@ class ThreadRenewal(Renewal):
 
     # --- losses ---
 
-    def notify_lost(self, lock: AutoExtended, reason: str) -> None:
+    def notify_lost(self, lock: AutoExtended, lease: Lease, reason: str) -> None:
         """Report a lost lock: call ``on_lost`` in another thread, which may take its time."""
         auto_extension = lock._auto_extension
         if auto_extension is None or auto_extension.on_lost is None:

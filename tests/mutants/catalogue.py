@@ -547,9 +547,9 @@ KINDS = [
     ),
     Mutant(
         "loss-of-a-body-that-holds-again",
-        "redlock_fast/locks/auto_extend.py",
-        "return entered is not None and entered.notified",
-        "return False",
+        "redlock_fast/locks/lock_state.py",
+        "body[1] is not None and body[1].lost",
+        "False",
         judges("real/aio/renewal", "real/threads/renewal"),
     ),
     Mutant(
@@ -582,12 +582,10 @@ KINDS = [
     ),
     *of(
         "redlock_fast/locks/bodies.py",
-        judges("real/threads/fast_path"),
-        (
-            "end-of-a-body-releases-the-lease-of-another",
-            "return lease is not None and",
-            "return False and",
-        ),
+        judges("real/threads/fast_path", "real/aio/fast_path", "real/aio/renewal"),
+        ("end-of-a-body-releases-the-lease-of-another", "return any(", "return False and any("),
+        ("the-body-of-a-destroyed-task-ends-another", "one() is None:", "False:"),
+        ("a-loss-cancels-the-body-of-a-later-lease", "if entry[1] is lost]", "if False]"),
     ),
     Mutant(
         "interrupted-batch-stays-held",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -281,6 +282,39 @@ async def test_the_end_of_with_keeps_the_lease_of_another_body(valkey: Masters, 
         left.set()
         await tasks[0]
         assert not lock.locked()
+
+
+@on_loops
+async def test_a_destroyed_body_keeps_the_lease_of_another_one(valkey: Masters, aclient: MakeAio) -> None:
+    """The task of the first body does not exist any more. Catches: a release of the second one's lease."""
+    clock = Jumping()
+    async with aclient(valkey, clock=clock) as c:
+        await at_full_strength(c)
+        lock, seen = c.lock("k", TTL), list[BaseException]()
+
+        async def stop_for_ever() -> None:
+            try:
+                async with lock:
+                    clock.jump(TTL + 1)
+                    assert all(master.ask("DEL k") for master in valkey)
+                    await asyncio.get_running_loop().create_future()
+            except GeneratorExit as error:
+                seen.append(error)
+                raise
+
+        def destroyed() -> bool:
+            gc.collect()
+            return bool(seen)
+
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda *_: None)  # it says that a pending task was destroyed
+        task = loop.create_task(stop_for_ever())
+        await until(lambda: sizes(valkey) == [0] * 5 and lock.lease, "its lease has ended")
+        del task
+        async with lock:
+            await until(destroyed, "it is destroyed")
+            assert lock.locked()
+        await clean(valkey)
 
 
 @on_loops

@@ -342,6 +342,40 @@ async def test_the_body_is_cancelled_and_on_lost_acquires_it_again(
 
 
 @on_loops
+async def test_each_body_of_a_shared_lock_has_its_own_loss(
+    masters: Masters, aclient: MakeAio, clock: Jumping
+) -> None:
+    """Another task enters the object before the body that lost it ends. Catches: a CancelledError there."""
+    async with aclient(masters, ttl=TTL, clock=clock) as c:
+        await at_full_strength(c)
+        lock = c.lock("kept", auto_extend=True)
+        entered, left = asyncio.Event(), asyncio.Event()
+
+        async def enter_later() -> None:
+            async with lock:
+                entered.set()
+                await left.wait()
+                lock.check()
+
+        async def outlive() -> None:
+            async with lock:
+                clock.jump(TTL)
+                try:
+                    await asyncio.sleep(DEADLINE)
+                finally:
+                    later.append(asyncio.create_task(enter_later()))
+                    await entered.wait()
+
+        later: list[asyncio.Task[None]] = []
+        with pytest.raises(LockLost):
+            await outlive()
+        assert lock.locked()
+        left.set()
+        await later[0]
+        await clean(masters)
+
+
+@on_loops
 async def test_late_is_late(
     valkey: Masters, aclient: MakeAio, clock: Jumping, recorder: LossRecorder
 ) -> None:
