@@ -582,7 +582,7 @@ KINDS = [
     ),
     *of(
         "redlock_fast/locks/bodies.py",
-        judges("real/threads/fast_path", "real/aio/fast_path", "real/aio/renewal"),
+        judges("unit/locks/bodies", "real/threads/fast_path", "real/aio/fast_path", "real/aio/renewal"),
         ("end-of-a-body-releases-the-lease-of-another", "return any(", "return False and any("),
         ("the-body-of-a-destroyed-task-ends-another", "one() is None:", "False:"),
         ("a-loss-cancels-the-body-of-a-later-lease", "if entry[1] is lost]", "if False]"),
