@@ -101,13 +101,13 @@ class Discovery:
         settings: dict[str, Any] = {**self._tls, **self._service.login, "retry": Retry(NoBackoff(), 0)}
         settings |= {"socket_timeout": timeout, "socket_connect_timeout": timeout, "protocol": 2}
         pool = ConnectionPool(_bounded(self._class, timeout), host=host, port=port, **settings)
+        name = self._service.name
+        asked: Any = Redis(connection_pool=pool)
         finder: Any = Sentinel([])  # type: ignore[no-untyped-call]
-        finder.sentinels = [Redis(connection_pool=pool)]
         try:
-            state = finder.sentinels[0].sentinel_masters().get(self._service.name)
-            if state is None:
-                raise Unknown("no such service")
-            if not finder.check_master_state(state, self._service.name):
+            # Not SENTINEL MASTERS: with many services that is longer than MAX_ANSWER.
+            state = asked.execute_command("SENTINEL MASTER", name)
+            if not finder.check_master_state(state, name):
                 raise Unknown(f"{state['ip']}:{state['port']} is down, it says")
             return str(state["ip"]), int(state["port"])
         finally:

@@ -45,9 +45,12 @@ def promote(replica: Master, other: Master) -> None:
 
 
 class Sentinel:
-    """A real one, by itself enough to fail ``master`` over, as the service ``name``."""
+    """A real one, by itself enough to fail ``master`` over, as the service ``name``.
 
-    def __init__(self, binary: str, folder: Path, name: str, master: Master) -> None:
+    ``others``: how many other services it watches, with the same master.
+    """
+
+    def __init__(self, binary: str, folder: Path, name: str, master: Master, others: int = 0) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
         self.name = name
@@ -57,6 +60,7 @@ class Sentinel:
             f"sentinel monitor {name} 127.0.0.1 {master.port} 1\n"
             f"sentinel down-after-milliseconds {name} {DOWN_AFTER}\n"
             f"sentinel failover-timeout {name} 3000\n"
+            + "".join(f"sentinel monitor {name}-{n} 127.0.0.1 {master.port} 1\n" for n in range(others))
         )
         self._process = subprocess.Popen(
             [binary, str(config), "--sentinel"],
@@ -102,12 +106,11 @@ class ScriptedSentinel(Listening):
         super().__init__(lambda words: b"+OK\r\n" if words[0] in (b"CLIENT", b"AUTH") else answer(words))
 
 
-def masters_reply(name: str, port: int, flags: str = "master") -> bytes:
-    """What SENTINEL MASTERS says of one service."""
+def master_reply(name: str, port: int, flags: str = "master") -> bytes:
+    """What SENTINEL MASTER says."""
     facts = {
         **{"name": name, "ip": "127.0.0.1", "port": port, "runid": "x", "flags": flags},
         **{"num-other-sentinels": 0, "quorum": 1, "config-epoch": 0, "num-slaves": 0},
     }
     words = [str(word).encode() for pair in facts.items() for word in pair]
-    inner = b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
-    return b"*1\r\n" + inner
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 from support.proxy import Proxy
-from support.sentinel import QUICK_REPLICATION, ScriptedSentinel, masters_reply, promote, replicate
+from support.sentinel import QUICK_REPLICATION, ScriptedSentinel, master_reply, promote, replicate
 from support.thorough import crossed
 from support.waiting import eventually
 
@@ -54,7 +54,7 @@ def test_the_guard_outlasts_the_isolated_master(
         here, there = three[0].port, way_of_b.port
         a_side, b_side = (
             stack.enter_context(ScriptedSentinel(answer))
-            for answer in (lambda _: masters_reply("locks", here), lambda _: masters_reply("locks", there))
+            for answer in (lambda _: master_reply("locks", here), lambda _: master_reply("locks", there))
         )
         of_a, of_b = (f"redis+sentinel://127.0.0.1:{one.port}/locks" for one in (a_side, b_side))
         holder = connected([of_a], **settings)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 from support.scripted import Words
-from support.sentinel import QUICK_REPLICATION, ScriptedSentinel, Sentinel, masters_reply
+from support.sentinel import QUICK_REPLICATION, ScriptedSentinel, Sentinel, master_reply
 from support.waiting import eventually
 
 from redlock_fast import ConfigError, FastRedlock, LockLost, QuorumUnavailable, TooManyExtensions
@@ -104,6 +104,12 @@ def test_a_marker_notices_a_failover(pair: Masters, sentinel: Sentinel, connecte
         new_client.acquire("other", 20, blocking=False)
 
 
+def test_a_sentinel_of_many_services(valkey: Masters, tmp_path: Path, connected: MakeClient) -> None:
+    """Catches: to ask for all services, which is a longer reply than a client reads."""
+    with Sentinel(valkey.binary, tmp_path, "locks", valkey[0], others=300) as sentinel:
+        assert connected([sentinel.url()], allow_split=True).acquire("r")
+
+
 # --- what Sentinels may say ---------------------------------------------------------------------------
 
 
@@ -127,15 +133,15 @@ def refusal(client: FastRedlock) -> str:
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
-        (b"*0\r\n", "no such service"),
-        (masters_reply("others", 1), "no such service"),
-        (masters_reply("locks", 1, "master,s_down"), "is down"),
-        (masters_reply("locks", 1, "slave"), "is down"),
+        (b"-ERR No such master with that name\r\n", "No such master with that name"),
+        (master_reply("locks", 1, "master,s_down"), "is down"),
+        (master_reply("locks", 1, "slave"), "is down"),
         (b"-ERR unknown command 'SENTINEL'\r\n", "unknown command"),
         (b"-NOAUTH Authentication required.\r\n", "NOAUTH|Authentication"),
         (b"$-1\r\n", ""),
         (b":7\r\n", ""),
-        (b"*1\r\n*2\r\n$4\r\nname\r\n$5\r\nlocks\r\n", ""),
+        (b"*0\r\n", ""),
+        (b"*2\r\n$4\r\nname\r\n$5\r\nlocks\r\n", ""),
         (b"*2147483647\r\n", ""),
         (b"junk\r\n", ""),
         (None, ""),
@@ -161,7 +167,7 @@ def test_a_dead_sentinel_is_a_vote(valkey: Masters, client: MakeClient) -> None:
 def test_the_next_sentinel_is_asked(valkey: Masters, connected: MakeClient) -> None:
     """One is down, one has no such master, one refuses; the last one answers."""
     with contextlib.ExitStack() as stack:
-        replies = [None, b"*0\r\n", b"-ERR no\r\n", masters_reply("locks", valkey[0].port)]
+        replies = [None, b"*0\r\n", b"-ERR no\r\n", master_reply("locks", valkey[0].port)]
         asked = [stack.enter_context(ScriptedSentinel(saying(reply))) for reply in replies]
         one = connected([url(*(sentinel.port for sentinel in asked))], allow_split=True)
         with one.lock("r"):
@@ -170,7 +176,7 @@ def test_the_next_sentinel_is_asked(valkey: Masters, connected: MakeClient) -> N
 
 def test_a_stale_sentinel_is_not_believed(pair: Masters, connected: MakeClient, client: MakeClient) -> None:
     """It names a replica, which says so itself; the next time another Sentinel is asked first."""
-    stale, fresh = masters_reply("locks", pair[1].port), masters_reply("locks", pair[0].port)
+    stale, fresh = master_reply("locks", pair[1].port), master_reply("locks", pair[0].port)
     with ScriptedSentinel(saying(stale)) as behind, ScriptedSentinel(saying(fresh)) as right:
         assert "not a master" in refusal(client([url(behind.port)]))
         assert connected([url(behind.port, right.port)]).acquire("r")
@@ -181,7 +187,7 @@ def test_masters_and_sentinels_have_separate_logins(client: MakeClient) -> None:
     """The login in front is the master's; the Sentinels have their own, and TLS of the master's kind."""
     options = ("--requirepass", "for-master")
     with Masters(1, options=options) as masters:
-        reply = masters_reply("locks", masters[0].port)
+        reply = master_reply("locks", masters[0].port)
         with ScriptedSentinel(saying(reply)) as scripted:
             rest = "/locks?sentinel_username=me&sentinel_password=for-sentinel"
             one = client([url(scripted.port, rest=rest, login=":for-master@")], allow_split=True)
@@ -195,7 +201,7 @@ def test_one_service_is_one_master(valkey: Masters, client: MakeClient) -> None:
     """Not twice by the same Sentinels; and not by the master's own address besides."""
     with pytest.raises(ConfigError, match="one server"):
         client([url(1, 2), url(2, 1)])
-    with ScriptedSentinel(saying(masters_reply("locks", valkey[0].port))) as scripted:
+    with ScriptedSentinel(saying(master_reply("locks", valkey[0].port))) as scripted:
         one = client([url(scripted.port), valkey[0].url], connect_timeout=2.0, allow_split=True)
         with contextlib.suppress(ConfigError):
             one.connect(0.01)
@@ -217,7 +223,7 @@ def test_a_master_that_writes_alone_is_no_master(
         login = "blind:x@"
         node.acl_setuser("blind", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-config"])
     try:
-        with ScriptedSentinel(saying(masters_reply("locks", valkey[0].port))) as scripted:
+        with ScriptedSentinel(saying(master_reply("locks", valkey[0].port))) as scripted:
             where = [url(scripted.port, login=login), *valkey.urls[1:3]]
             one = client(where)
             with contextlib.suppress(ConfigError):
@@ -245,10 +251,10 @@ def test_one_clean_partition(three: Masters, connected: MakeClient, mode: str) -
     """{A, the master, a Sentinel} and {B, the replicas, Sentinels}: B gets nothing that A holds."""
     options: dict[str, Any] = {"restart_guard": mode, "max_ttl": 5.0, "ttl": 5.0}
     there = three[0].port
-    here = masters_reply("locks", three[0].port)
+    here = master_reply("locks", three[0].port)
     with (
         ScriptedSentinel(lambda words: here) as a_side,
-        ScriptedSentinel(lambda words: masters_reply("locks", there)) as b_side,
+        ScriptedSentinel(lambda words: master_reply("locks", there)) as b_side,
     ):
         holder = connected([url(a_side.port)], assume_fresh=mode == "marker", **options)
         thief = connected([url(b_side.port)], **options)

@@ -30,7 +30,7 @@ CONFIG = array(b"appendonly", b"yes", b"appendfsync", EVIL, b"maxmemory", b"1", 
 
 def sentinel(address: bytes, flags: bytes) -> bytes:
     state = (b"name", b"service", b"ip", address, b"port", b"1", b"flags", flags)
-    return b"*1\r\n" + array(*state, b"num-other-sentinels", b"0")
+    return array(*state, b"num-other-sentinels", b"0")
 
 
 #: What masters answer; the text of each shows ERROR somewhere.

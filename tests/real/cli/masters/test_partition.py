@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from support.proxy import Proxy
-from support.sentinel import QUICK_REPLICATION, ScriptedSentinel, masters_reply, promote, replicate
+from support.sentinel import QUICK_REPLICATION, ScriptedSentinel, master_reply, promote, replicate
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import ConfigError, FastRedlock, QuorumUnavailable, cli
@@ -42,7 +42,7 @@ def test_the_wait_outlasts_an_isolated_master(client: MakeClient) -> None:
         here = there = three[0].port
         of_a, of_b = (
             f"redis+sentinel://127.0.0.1:{stack.enter_context(ScriptedSentinel(answer)).port}/locks"
-            for answer in (lambda _: masters_reply("locks", here), lambda _: masters_reply("locks", there))
+            for answer in (lambda _: master_reply("locks", here), lambda _: master_reply("locks", there))
         )
         old, new = [of_b, c.url, d_of_b.url], [one.url for one in others]
         first = client(old, **settings)
