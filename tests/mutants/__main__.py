@@ -1,6 +1,6 @@
 """Apply each mutant to a copy of this tree and run the tests that must convict it.
 
-    python -m mutants [--only NAME]... [--area AREA] [--list]
+    python -m mutants [--only NAME]... [--area AREA] [--list] [--lanes N]
 
 Exit 1 when one survives. The native engine is linked again from the C that ``make build`` left behind.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import queue
 import shutil
 import subprocess
 import sys
@@ -16,13 +17,16 @@ import sysconfig
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import ClassVar
 
 from mutants.catalogue import MUTANTS, Mutant
 from uncompiled import NOT_COPIED, ROOT
 
 #: pytest's exit codes: a test failed, or its collection did.
 CONVICTED = (1, 2)
+GOOD = ("convicted", "argued")
 #: Plugins that only take time to load.
 PYTEST = ("-m", "pytest", "-x", "-o", "addopts=", "-q", "--import-mode=importlib")
 PYTEST += tuple(
@@ -103,11 +107,41 @@ class Tree:
         return code != 0
 
 
+class Lane:
+    """Judges one mutant at a time, in its own copies of the tree."""
+
+    #: Whether the tests pass without a change, by the kind of tree.
+    _healthy: ClassVar[dict[tuple[bool, str], bool]] = {}
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+        self._trees: dict[bool, Tree] = {}
+
+    def verdict(self, mutant: Mutant) -> str:
+        """How it ends: one of GOOD, or "SURVIVED", or "UNSOUND" where the tests fail anyhow."""
+        if mutant.native not in self._trees:
+            self._trees[mutant.native] = Tree(self._scratch, mutant.native)
+        tree = self._trees[mutant.native]
+        for judge in mutant.tests.split():
+            if tree.convicts(mutant, judge, mutant.seconds):
+                return "convicted" if self._passes(tree, judge, mutant.seconds) else "UNSOUND"
+        return "argued" if mutant.argued else "SURVIVED"
+
+    def _passes(self, tree: Tree, judge: str, seconds: float) -> bool:
+        known = tree.native, judge
+        if known not in self._healthy:
+            self._healthy[known] = not tree.convicts(None, judge, 10 * seconds)
+            if not self._healthy[known]:
+                print((tree.path / "output").read_text(errors="replace")[-3000:])
+        return self._healthy[known]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
     parser.add_argument("--only", action="append", metavar="NAME", help="this one; may be repeated")
     parser.add_argument("--area", help="a package of redlock_fast, or c")
     parser.add_argument("--list", action="store_true", help="only say which there are")
+    parser.add_argument("--lanes", type=int, default=os.cpu_count() or 1, help="so many at the same time")
     arguments = parser.parse_args()
     chosen = [
         mutant
@@ -119,27 +153,22 @@ def main() -> int:
             print(f"{mutant.area:10} {mutant.name:36} {mutant.file:34} {mutant.tests}")
         return 0
     survivors, by_area = [], Counter[str]()
-    with tempfile.TemporaryDirectory() as scratch:
-        trees: dict[bool, Tree] = {}
-        healthy: dict[tuple[bool, str], bool] = {}
-        for mutant in chosen:
-            if mutant.native not in trees:
-                trees[mutant.native] = Tree(Path(scratch), mutant.native)
-            tree, start = trees[mutant.native], time.monotonic()
-            judges = (one for one in mutant.tests.split() if tree.convicts(mutant, one, mutant.seconds))
-            judge = next(judges, None)
-            convicted = judge is not None
-            if judge is not None and (mutant.native, judge) not in healthy:
-                # Tests that fail anyhow convict nothing.
-                healthy[mutant.native, judge] = not tree.convicts(None, judge, 10 * mutant.seconds)
-                if not healthy[mutant.native, judge]:
-                    print((tree.path / "output").read_text(errors="replace")[-3000:])
-            sound = judge is not None and healthy[mutant.native, judge]
-            word = "convicted" if convicted and sound else "UNSOUND" if convicted else "SURVIVED"
-            word = "argued" if mutant.argued and not convicted else word
-            print(f"{word:9} {mutant.area:10} {mutant.name:36} {time.monotonic() - start:6.1f} s", flush=True)
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(arguments.lanes) as pool:
+        idle: queue.SimpleQueue[Lane] = queue.SimpleQueue()
+        for number in range(arguments.lanes):
+            idle.put(Lane(Path(scratch, str(number))))
+
+        def judged(mutant: Mutant) -> tuple[str, float]:
+            lane, start = idle.get(), time.monotonic()
+            try:
+                return lane.verdict(mutant), time.monotonic() - start
+            finally:
+                idle.put(lane)
+
+        for mutant, (word, seconds) in zip(chosen, pool.map(judged, chosen), strict=True):
+            print(f"{word:9} {mutant.area:10} {mutant.name:36} {seconds:6.1f} s", flush=True)
             by_area[mutant.area] += 1
-            if word != "convicted" and not mutant.argued:
+            if word not in GOOD:
                 survivors.append((mutant, word))
     print(f"\n{len(chosen) - len(survivors)} of {len(chosen)} convicted or argued")
     for area, count in by_area.items():
