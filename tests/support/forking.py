@@ -13,10 +13,10 @@ from typing import NoReturn
 import pytest
 from support.waiting import DEADLINE, eventually
 
-#: Without the GIL each object has a mutex. Python does not reset one that a thread of the parent has locked.
-OBJECTS_HAVE_A_MUTEX = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+#: Each object has a mutex there. Python does not reset one that a thread of the parent has locked.
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 needs_fork = pytest.mark.skipif(
-    not hasattr(os, "fork") or OBJECTS_HAVE_A_MUTEX,
+    not hasattr(os, "fork") or FREE_THREADED,
     reason="needs os.fork, and a Python with a GIL, where a child waits for no thread of its parent",
 )
 

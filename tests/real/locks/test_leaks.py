@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.forking import FREE_THREADED
 from support.thorough import amount
 from support.waiting import PROCESS_DEADLINE, eventually
 
@@ -63,6 +64,7 @@ def test_clients_come_and_go(measure: Measure, mode: str) -> None:
     assert numbers["grown"] < min(3 * MEGABYTE, count * MEGABYTE // 16), numbers
 
 
+@pytest.mark.skipif(FREE_THREADED, reason="each thread has an arena there, and each connect is a thread")
 def test_cycles_leave_nothing_behind(measure: Measure) -> None:
     """Good ones and bad ones. Catches: a request that is not freed (some 200 bytes each, two for each
     cycle), or queues that grow.

@@ -172,12 +172,14 @@ def test_the_end_of_with_keeps_a_lease_that_was_just_granted(
         assert ended.wait(DEADLINE)
         return outcome
 
-    with pytest.raises(LockLost), lock:
-        clock.jump(TTL + 1)
-        assert all(master.ask("DEL k") for master in valkey)
-        monkeypatch.setattr("redlock_fast.threads.client.acquire", stop_when_granted)
-        entering = start(lock.__enter__)
-        assert granted.wait(DEADLINE)
+    lock.__enter__()
+    clock.jump(TTL + 1)
+    assert all(master.ask("DEL k") for master in valkey)
+    monkeypatch.setattr("redlock_fast.threads.client.acquire", stop_when_granted)
+    entering = start(lock.__enter__)
+    assert granted.wait(DEADLINE)
+    with pytest.raises(LockLost):
+        lock.__exit__(None, None, None)
     ended.set()
     assert entering.result(DEADLINE) is lock
     assert lock.release()
