@@ -139,8 +139,8 @@ class AsyncLock(LockState):
         if not self.in_another_body(body):
             if kind is GeneratorExit and bound is not None:  # the task is destroyed: nothing can be awaited
                 drive_now(drop_lock(self), bound)
-            else:
-                alive = await release(self, self._core.loop_binding())
+                return
+            alive = await release(self, self._core.loop_binding())
         self._left(body, alive, failing=error is not None)
 
 
