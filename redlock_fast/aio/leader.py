@@ -199,7 +199,7 @@ class AsyncLeader(LeaderState):
         caller = asyncio.current_task()
         if term is not None and term.work is caller:
             term.by_work = True
-        return caller is campaign.task or (term is not None and term.work is caller)
+        return caller is campaign.task or (term is not None and caller in (term.work, term.reporter))
 
     # --- the task of the campaign ---
 
@@ -266,6 +266,7 @@ class AsyncLeader(LeaderState):
             work = term.work
             if work is not None and not term.by_work:
                 work.cancel()
+            term.reporter = asyncio.current_task()
             if self._end_term(term):
                 await self._call(self._on_lost, term.reason)
             if work is not None and not term.by_work:

@@ -112,11 +112,13 @@ class Term:
 
     ``over``: never reset, so that ``leads`` stays False once it was False. ``reason``: why the term is over.
     ``pause``: seconds until the next campaign. ``released``: the lock was released, after
-    ``on_lost``. ``work``: the thread or task of ``on_elected``. ``by_work``: ``on_elected`` ended the term.
+    ``on_lost``. ``work``: the thread or task of ``on_elected``. ``reporter``: that of ``on_lost``.
+    ``by_work``: ``on_elected`` ended the term.
     """
 
     __slots__ = (
-        "_core", "_notice", "by_work", "lease", "lock", "over", "pause", "reason", "released", "work",
+        "_core", "_notice", "by_work", "lease", "lock", "over", "pause", "reason", "released", "reporter",
+        "work",
     )  # fmt: skip
 
     def __init__(self, core: BaseClient, lock: Any, notice: float) -> None:
@@ -129,6 +131,7 @@ class Term:
         self.pause: float = 0.0
         self.released: bool = False
         self.work: Any = None
+        self.reporter: Any = None
         self.by_work: bool = False
 
     def leads(self) -> bool:

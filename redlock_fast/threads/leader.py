@@ -28,18 +28,19 @@ JOIN_TIMEOUT = 1.0
 class _Campaign(Campaign):
     """A campaign in one thread.
 
-    ``after``: the thread of the campaign before, or None. ``mask``: the signals that a thread blocks when it
-    calls the program.
+    ``before``: the campaign before, or None. ``after``: the thread that ends first, or None. ``mask``: the
+    signals that a thread blocks when it calls the program.
     """
 
-    def __init__(
-        self, generation: int, run: Callable[[_Campaign], None], after: threading.Thread | None
-    ) -> None:
+    def __init__(self, generation: int, run: Callable[[_Campaign], None], before: _Campaign | None) -> None:
         super().__init__(generation)
-        self.after = after
+        self.after: threading.Thread | None = None
+        if before is not None:  # perhaps its thread was not started
+            self.after = before.after if before.thread.ident is None else before.thread
         self.ended = False
         self.mask: Any = None
-        self._changed = Condition()
+        #: That of all campaigns: ``stop`` may wait for a term of the campaign before.
+        self._changed: Condition = Condition() if before is None else before._changed
         #: Guards the begin and the end of terms.
         self.mutex: threading.RLock = self._changed.mutex
         self.thread: threading.Thread = threading.Thread(
@@ -98,8 +99,7 @@ class Leader(LeaderState):
         with core.client_state.mutex:
             campaign = self._current()
             if campaign is None or not campaign.active():
-                after = None if campaign is None or campaign.thread.ident is None else campaign.thread
-                campaign = self._campaign = _Campaign(core.client_state.generation, self._run, after)
+                campaign = self._campaign = _Campaign(core.client_state.generation, self._run, campaign)
                 try:
                     campaign.thread.start()
                 except RuntimeError:  # the system has no more threads
@@ -217,7 +217,8 @@ class Leader(LeaderState):
 
     def _is_inside(self, campaign: _Campaign, term: Term | None) -> bool:
         """Whether the caller is ``on_elected`` or ``on_lost``, which the campaign waits for."""
-        return threading.current_thread() in (campaign.thread, term and term.work)
+        callbacks = (term.work, term.reporter) if term else ()
+        return threading.current_thread() in (campaign.thread, *callbacks)
 
     # --- the threads of the campaign ---
 
@@ -254,6 +255,7 @@ class Leader(LeaderState):
                 lock.release()
                 return 0.0
             term = self._begin_term(lock)
+            term.reporter = campaign.thread
         try:
             if self._on_elected is not None:
                 term.work = threading.Thread(

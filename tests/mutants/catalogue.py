@@ -511,6 +511,9 @@ KINDS = [
         ("next-term-beside-the-work", "term.work.join()  #", "pass  #"),
         ("campaign-at-exit", "atexit.register(stop_campaigns)", ""),
         ("campaign-without-its-thread", "campaign.stopping = True\n                    raise", "raise"),
+        ("campaign-beside-the-last-but-one", "before.after if before.thread.ident is None else ", ""),
+        ("stop-without-news-of-the-last-term", "if before is None else before._changed", ""),
+        ("stop-in-on_lost-waits-for-on_lost", "(term.work, term.reporter) if", "(term.work,) if"),
     ),
     *of(
         "redlock_fast/aio/leader.py",
@@ -618,6 +621,13 @@ KINDS = [
             "            pass\n        campaign = self._current()",
         ),
         ("campaign-after-an-interrupted-body", "campaign.stopping = True  # a signal handler may", "pass  #"),
+    ),
+    Mutant(
+        "stop-in-on_lost-awaits-on_lost",
+        "redlock_fast/aio/leader.py",
+        "caller in (term.work, term.reporter)",
+        "caller is term.work",
+        "tests/real/locks/test_leader.py::test_on_lost_begins_a_campaign_and_stops_it",
     ),
     Mutant(
         "a-refused-list-ends-the-campaign",

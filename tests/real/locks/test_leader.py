@@ -252,6 +252,33 @@ def test_callbacks_that_step_down_and_stop(valkey: Masters, connected: MakeClien
     free(valkey)
 
 
+def test_on_lost_begins_a_campaign_and_stops_it(valkey: Masters, connected: MakeClient) -> None:
+    """That campaign begins when on_lost has returned, so a stop inside of on_lost waits for neither."""
+    c, reasons = connected(valkey), []
+    if hasattr(c, "target"):  # asyncio
+
+        async def on_lost(leader: Any, reason: str) -> None:
+            for _ in range(2):
+                await leader.start()
+                await leader.stop()
+            reasons.append(reason)
+    else:
+
+        def on_lost(leader: Any, reason: str) -> None:
+            for _ in range(2):
+                leader.start()
+                leader.stop()
+            reasons.append(reason)
+
+    leader = c.leader("chair", on_lost=on_lost)
+    leader.start()
+    assert leader.wait()
+    start(leader.stop).result(DEADLINE)
+    assert reasons == [STOPPED]
+    assert not leader.wait()
+    free(valkey)
+
+
 def test_work_that_goes_on_after_a_stop(valkey: Masters, connected: MakeClient) -> None:
     """The next campaign waits for it: on_elected runs once at a time, and sees no later term as its own."""
     c, seen, go = connected(valkey), [], threading.Event()

@@ -15,7 +15,7 @@ from support.forking import exit_code, fork_child, needs_fork
 from support.interruptions import interrupted
 from support.makers import MakeClient
 from support.starting import fail_start
-from support.waiting import DEADLINE, PATIENT, eventually
+from support.waiting import DEADLINE, PATIENT, PROCESS_DEADLINE, eventually, start
 
 from redlock_fast import ConfigError, Leader
 from redlock_fast.embedded import Masters
@@ -77,6 +77,35 @@ def test_work_in_on_elected(valkey: Masters, connected: MakeClient) -> None:
     assert reasons[:3] == [STEPPED_DOWN] * 3
     assert terms == sorted({*terms})
     assert not running
+
+
+def test_a_stop_in_the_next_campaign_does_not_wait_for_work(valkey: Masters, connected: MakeClient) -> None:
+    """It waits for on_lost, which the campaign before has called, and a second for that campaign's work."""
+    called, report, go = threading.Event(), threading.Event(), threading.Event()
+
+    def on_lost(leader: Any, reason: str) -> None:
+        called.set()
+        report.wait(PROCESS_DEADLINE)
+
+    leader = connected(valkey).leader(
+        "chair", on_elected=lambda leader: go.wait(PROCESS_DEADLINE), on_lost=on_lost
+    )
+    leader.start()
+    assert leader.wait(DEADLINE)
+    stops = [start(leader.stop)]
+    try:
+        assert called.wait(DEADLINE)
+        leader.start()
+        stops.append(start(leader.stop))
+        with pytest.raises(TimeoutError):
+            stops[1].result(0.1)
+        report.set()
+        for stop in stops:
+            stop.result(DEADLINE)
+    finally:
+        report.set()
+        go.set()
+    eventually(lambda: not threads(), "its threads end")
 
 
 def leave(leader: Leader) -> None:
@@ -174,6 +203,36 @@ def test_a_thread_that_cannot_be_started(
     assert not leader.wait(DEADLINE)
     with leader:
         assert leader.wait(DEADLINE)
+    eventually(lambda: not threads(), "its threads end")
+
+
+def test_a_campaign_after_one_that_cannot_be_started(
+    valkey: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for the work of the last campaign that began."""
+    seen: list[str] = []
+    go = threading.Event()
+
+    def work(leader: Leader) -> None:
+        seen.append("begins")
+        go.wait(PROCESS_DEADLINE)
+        seen.append("ends")
+
+    leader = connected(valkey).leader("chair", on_elected=work)
+    leader.start()
+    try:
+        eventually(lambda: seen, "it works")
+        leader.stop()
+        fail_start(monkeypatch, "redlock-fast-leader", RuntimeError("can't start new thread"), begun=False)
+        with pytest.raises(RuntimeError, match="new thread"):
+            leader.start()
+        leader.start()
+        assert not leader.wait(0.5)
+        go.set()
+        eventually(lambda: seen == ["begins", "ends"] * 2, "it works again")
+    finally:
+        go.set()
+        leader.stop()
     eventually(lambda: not threads(), "its threads end")
 
 
