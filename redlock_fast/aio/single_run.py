@@ -49,7 +49,7 @@ class AsyncSingleRun(SingleRunState["AsyncLock"]):
                 except Contended as error:
                     pause = self._pause(lock, failed, error)
                     if pause is None:
-                        self._end(lock)
+                        self._lock = None
                         return None
                 await asyncio.sleep(pause)
         except BaseException:
@@ -61,7 +61,7 @@ class AsyncSingleRun(SingleRunState["AsyncLock"]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        lock, self._lock = self._lock, None
+        lock, self._lock, self._entered = self._lock, None, False
         if lock is None:
             return
         try:

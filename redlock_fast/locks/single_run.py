@@ -56,6 +56,7 @@ class SingleRunState(Generic[L]):
         self._once_per: float | None = None if once_per is None else number("once_per", once_per, above=0.0)
         self._options = options
         self._lock: L | None = None
+        self._entered = False  # also while the body of a run that is skipped goes on
         self._keep_until = 0.0
         self._new_lock("name" if callable(resource) else resource)  # raises ConfigError, before the first run
 
@@ -72,7 +73,7 @@ class SingleRunState(Generic[L]):
     def _for_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The single run of one call of a decorated function."""
         run = copy.copy(self)
-        run._lock = None
+        run._lock, run._entered = None, False
         if callable(self._resource):
             run._resource = self._resource(*args, **kwargs)
         return run
@@ -86,17 +87,18 @@ class SingleRunState(Generic[L]):
     def _begin(self, lock: L) -> None:
         """Store the lock of the run that begins. After an exception the caller calls ``_end``."""
         with lock._core.client_state.mutex:  # another thread may enter at the same time
-            if self._lock is not None:
+            if self._entered:
                 raise LockAlreadyHeld(
                     f"{quoted(self._resource)}: this single run is entered already; make one for each `with`",
                     resource=self._resource,
                 )
             self._lock = lock
+            self._entered = True
 
     def _end(self, lock: L) -> None:
         """Forget the lock of a run, unless another run has begun."""
         if self._lock is lock:
-            self._lock = None
+            self._lock, self._entered = None, False
 
     def _granted(self, lock: L) -> None:
         if self._once_per is not None:

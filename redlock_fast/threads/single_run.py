@@ -47,7 +47,7 @@ class SingleRun(SingleRunState["Lock"]):
                 except Contended as error:
                     pause = self._pause(lock, failed, error)
                     if pause is None:
-                        self._end(lock)
+                        self._lock = None
                         return None
                 lock._core.masters.pause(pause)
             self._granted(lock)
@@ -62,6 +62,7 @@ class SingleRun(SingleRunState["Lock"]):
     ) -> None:
         lock = self._lock
         if lock is None:
+            self._entered = False
             return
         try:
             if kind is None and self._once_per is not None:
@@ -73,7 +74,7 @@ class SingleRun(SingleRunState["Lock"]):
             lock.release()  # a signal handler raised, perhaps before the release began
             raise
         finally:
-            self._lock = None
+            self._lock, self._entered = None, False
 
     def _keep(self, lock: Lock) -> None:
         masters = lock._core.masters

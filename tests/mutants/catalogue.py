@@ -805,9 +805,16 @@ KINDS = [
     Mutant(
         "a-run-that-another-thread-entered-begins",
         "redlock_fast/locks/single_run.py",
-        "            if self._lock is not None:\n                raise LockAlreadyHeld(",
+        "            if self._entered:\n                raise LockAlreadyHeld(",
         "            if False:\n                raise LockAlreadyHeld(",
         judges("real/threads/single_run"),
+    ),
+    Mutant(
+        "a-run-begins-beside-a-skipped-one",
+        "redlock_fast/locks/single_run.py",
+        "            if self._entered:",
+        "            if self._lock is not None:",
+        "tests/real/locks/test_single_run.py::test_the_end_of_a_skipped_run_releases_no_lock",
     ),
     Mutant(
         "note-of-a-level-needs-memory",

@@ -235,6 +235,21 @@ def test_an_object_is_for_one_run_at_a_time(masters: Masters, connected: MakeCli
 
 
 @both_clients
+def test_the_end_of_a_skipped_run_releases_no_lock(masters: Masters, connected: MakeClient) -> None:
+    """Another thread or task may enter the object while the body of the skipped run goes on."""
+    one, two = connected(masters), connected(masters)
+    run = one.single_run("job")
+    with two.lock("job"):
+        assert run.__enter__() is None
+    with pytest.raises(LockAlreadyHeld):
+        run.__enter__()
+    run.__exit__(None, None, None)
+    with run as lock:
+        assert lock.locked()
+    nothing_left(masters)
+
+
+@both_clients
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
