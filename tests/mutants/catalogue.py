@@ -810,6 +810,13 @@ KINDS = [
         judges("real/threads/single_run"),
     ),
     Mutant(
+        "a-job-goes-on-without-its-lock-at-exit",
+        "redlock_fast/locks/single_run.py",
+        "if threading.current_thread().daemon:",
+        "if False:",
+        "tests/real/masters/test_at_exit.py::test_a_job_of_a_daemon_thread_keeps_its_lock",
+    ),
+    Mutant(
         "a-run-begins-beside-a-skipped-one",
         "redlock_fast/locks/single_run.py",
         "            if self._entered:",

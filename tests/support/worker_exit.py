@@ -74,6 +74,19 @@ def ask(client: FastRedlock) -> None:
         time.sleep(0.001)
 
 
+def run_a_job(client: FastRedlock) -> None:
+    """A daemon thread runs a job, which goes on to the end of the process."""
+    begun = threading.Event()
+
+    @client.single_run("job", TTL)
+    def job() -> None:
+        begun.set()
+        threading.Event().wait()
+
+    threading.Thread(target=job, daemon=True).start()
+    begun.wait()
+
+
 def acquire_many(client: FastRedlock) -> None:
     """A daemon thread acquires a batch of two parts. Returns when it has the first, where it stays."""
     granted, start_attempts = threading.Event(), batches.start_attempts
@@ -111,6 +124,8 @@ def main(how: str, engine: str, release: str, *urls: str) -> None:
             at_end = ask
         elif how == "batch":
             at_end = acquire_many
+        elif how == "job":
+            at_end = run_a_job
         elif how == "working":
             at_end = work
         else:

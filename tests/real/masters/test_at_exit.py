@@ -83,6 +83,12 @@ def test_parts_of_a_batch_are_released(valkey: Masters, engine_name: str) -> Non
     assert sizes(valkey) == [0] * 5, "before the process was gone"
 
 
+def test_a_job_of_a_daemon_thread_keeps_its_lock(valkey: Masters, engine_name: str) -> None:
+    """The job goes on while other functions that were registered with atexit run."""
+    assert end(valkey, "job", engine_name) == 0
+    assert sorted(sizes(valkey))[2] == 1, "on a quorum, to the end of its lease"
+
+
 def test_a_stopped_master_does_not_hold_it_up(valkey: Masters, engine_name: str) -> None:
     """It executes what it was sent when it goes on, although the process has ended."""
     assert end(valkey, "end", engine_name, before_end=valkey[4].pause) == 24
