@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast
 
 from ..aio.client import AsyncFastRedlock, AsyncLock
+from ..aio.driver import drive_now
 from ..aio.leader import AsyncLeader
 from ..aio.rlock import AsyncRLock
 from ..aio.single_run import AsyncSingleRun
@@ -29,6 +30,7 @@ from ..locks.options import (
     ResourceOf,
     RLockOptions,
 )
+from ..locks.procedures import drop_lock
 from ..locks.rlock import RLock
 from ..locks.rwlock import ReadWriteLock
 from ..masters.masters import CLOSE_TIMEOUT
@@ -314,7 +316,7 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
             check_alive(locks)
             complete(batches)
         except GeneratorExit:  # the task is destroyed: nothing can be awaited
-            await drop([lock for lock in locks if lock])
+            drop([lock for lock in locks if lock])
             raise
         except BaseException:
             await self.release_many([lock for lock in locks if lock])
@@ -336,7 +338,7 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
         ) -> None:
             part = [locks[position] for position in positions]
             if kind is GeneratorExit:
-                await drop(part)
+                drop(part)
             else:
                 restore_order(released, positions, await client.release_many(part))
 
@@ -414,7 +416,9 @@ def close_masters(client: FastRedlock, end: float) -> None:
     client.masters.close(max(LEAST_CLOSE_TIMEOUT, end - time.monotonic()))
 
 
-async def drop(locks: Sequence[AsyncLock]) -> None:
+def drop(locks: Sequence[AsyncLock]) -> None:
     """Release ``locks`` of a task that is destroyed, without waiting for replies."""
     for lock in locks:
-        await lock.__aexit__(GeneratorExit, None, None)
+        bound = lock._core.bound
+        if bound is not None:
+            drive_now(drop_lock(lock), bound)
