@@ -34,28 +34,33 @@ Value = TypeVar("Value", int, float, bytes)
 class Completion:
     """Whether a call of ``acquire_many`` was completed or cancelled. The first of both decides.
 
-    Each method needs one step of a dict, which is atomic. Several batches share it in a sharded client.
+    Each method needs one step of a list, which is atomic: its first entry is whether the call was completed.
+    Several batches share it in a sharded client.
     """
 
-    __slots__ = ("_decision",)
+    __slots__ = ("_completed",)
 
     def __init__(self) -> None:
-        self._decision: dict[str, bool] = {}
+        self._completed: list[bool] = []
 
     def complete(self) -> None:
-        """From now on the locks belong to the caller. Raises ClientClosed if the call was cancelled."""
-        self._raise_unless(self._decision.setdefault("completed", True))
+        """From now on the locks belong to the caller. Raises ClientClosed if the call was cancelled.
+
+        It is the last step of ``acquire_many``, and makes no call: after a call a signal handler may close
+        the client and raise. Then the caller has no locks, and a closed client cannot release them.
+        """
+        self._completed += [True]
+        if not self._completed[0]:
+            raise ClientClosed(CLOSED)
 
     def cancel(self) -> bool:
         """Cancel the call, unless it was completed. Returns whether it is cancelled."""
-        return not self._decision.setdefault("completed", False)
+        self._completed.append(False)
+        return not self._completed[0]
 
     def check(self) -> None:
         """Raise ClientClosed if the call was cancelled."""
-        self._raise_unless(self._decision.get("completed", True))
-
-    def _raise_unless(self, completed: bool) -> None:
-        if not completed:
+        if self._completed[:1] == [False]:
             raise ClientClosed(CLOSED)
 
 
@@ -65,7 +70,7 @@ class UnfinishedBatch:
     The caller has none of the locks yet. So ``close`` cancels the call and undoes its attempts.
     """
 
-    __slots__ = ("_attempts", "completion")
+    __slots__ = ("__weakref__", "_attempts", "completion")
 
     def __init__(self, completion: Completion) -> None:
         self.completion: Completion = completion

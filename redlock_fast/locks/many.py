@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from itertools import pairwise
@@ -35,7 +36,7 @@ def acquire_many(
 ) -> Generator[Effect, Any, list[L | None]]:
     """Make one attempt for each resource. Returns locks, with None for each resource that is held elsewhere.
 
-    ``part``: this call is a part of another call, which completes it and then calls ``end_batch``.
+    ``part``: this call is a part of another call, which completes it.
     Raises QuorumUnavailable if a resource could not be decided: then the call holds no lock.
     """
     core.check_open()
@@ -47,8 +48,8 @@ def acquire_many(
     held: list[Lease | None] = []
     batch = part or UnfinishedBatch(Completion())
     try:
-        core.client_state.batches.add(batch)
-        core.check_open()  # after add(): close() cancels the batches that it finds
+        core.client_state.add_batch(batch)
+        core.check_open()  # after that: close() cancels the batches that it finds
         yield from _acquire_parts(core, resources, keys, ttl, held, batch)
         _check_time(core, held)
         refused = held.count(None)
@@ -60,7 +61,6 @@ def acquire_many(
         core.client_state.counts.contended += refused
         if part is None:
             batch.completion.complete()
-            end_batch(core, batch)
         return locks
     except BaseException as error:
         leases = [lease for lease in held if lease is not None]
@@ -73,8 +73,8 @@ def acquire_many(
 
 
 def end_batch(core: BaseClient, batch: UnfinishedBatch) -> None:
-    """Forget a batch that was completed or undone: from now on ``close`` does not cancel it."""
-    core.client_state.batches.discard(batch)
+    """Forget a batch that was undone: from now on ``close`` does not cancel it."""
+    core.client_state.batches.discard(weakref.ref(batch))
 
 
 def _acquire_parts(

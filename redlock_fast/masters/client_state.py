@@ -6,6 +6,7 @@ Compiled where it can be, with the types of ``masters/client_state.pxd``.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -42,8 +43,9 @@ class ClientState:
         self.ready = False
         #: The leases of this client, also those whose lock object is gone, until they end.
         self.held: set[Lease] = set()
-        #: The calls of ``acquire_many`` that have not returned. Their leases are in no caller's hands.
-        self.batches: set[UnfinishedBatch] = set()
+        #: The calls of ``acquire_many`` that have not returned. Their leases are in no caller's hands. A call
+        #: that returns its locks only drops its batch: see ``Completion.complete``.
+        self.batches: set[weakref.ref[UnfinishedBatch]] = set()
         #: Guards the state of lock objects and the choice of the renewal, for a few instructions without I/O.
         #: Reentrant: a signal handler may use the client while its own thread is inside.
         self.mutex: threading.RLock = new_mutex()
@@ -52,6 +54,15 @@ class ClientState:
         """Forget the leases of the parent."""
         self.generation += 1
         self._reset()
+
+    def add_batch(self, batch: UnfinishedBatch) -> None:
+        """Record a call of ``acquire_many`` that begins. Forget those that have returned."""
+        self.batches.difference_update([one for one in list(self.batches) if one() is None])
+        self.batches.add(weakref.ref(batch))
+
+    def unfinished_batches(self) -> list[UnfinishedBatch]:
+        """The calls of ``acquire_many`` that have not returned."""
+        return [batch for one in list(self.batches) if (batch := one()) is not None]
 
     def add_lease(self, lease: Lease) -> None:
         """Record a granted lease. While at least one is held, ``clients_with_leases`` has the masters."""

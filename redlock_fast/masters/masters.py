@@ -219,7 +219,7 @@ class Masters:
 
     def _cancel_batches(self, timeout: float) -> None:
         """Undo the calls of acquire_many that have not returned, within ``timeout`` seconds."""
-        cancelled = [batch for batch in list(self.client_state.batches) if batch.completion.cancel()]
+        cancelled = [batch for batch in self.client_state.unfinished_batches() if batch.completion.cancel()]
         if not cancelled:
             return
         for batch in cancelled:

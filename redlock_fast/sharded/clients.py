@@ -15,7 +15,7 @@ from ..aio.driver import drive_now
 from ..aio.leader import AsyncLeader
 from ..aio.rlock import AsyncRLock
 from ..aio.single_run import AsyncSingleRun
-from ..algorithm.batch import UnfinishedBatch
+from ..algorithm.batch import Completion, UnfinishedBatch
 from ..errors import ConfigError
 from ..locks.options import (
     AsyncKindOptions,
@@ -37,7 +37,7 @@ from ..masters.masters import CLOSE_TIMEOUT
 from ..threads.client import FastRedlock, Lock
 from ..threads.leader import Leader
 from ..threads.single_run import SingleRun
-from .placement import Sharding, check_alive, complete, end_batches, new_batches, restore_order
+from .placement import Sharding, check_alive, end_batches, new_batches, restore_order
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -131,21 +131,22 @@ class ShardedRedlock(Sharding[FastRedlock]):
         other groups are released.
         """
         parts = self._partition_resources(resources, ttl)
-        batches = new_batches(parts)
+        completion = Completion()
+        batches = new_batches(parts, completion)
         granted: list[Lock | None] = []
         locks: list[Lock | None] = [None] * len(resources)
         try:
             self._acquire_parts(parts, resources, ttl, granted, batches)
             restore_order(locks, list(chain.from_iterable(parts.values())), granted)
             check_alive(locks)
-            complete(batches)
+            completion.complete()
+            return locks
         except BaseException:
             try:
                 self.release_many([lock for lock in granted if lock])
             finally:
                 end_batches(batches)
             raise
-        return locks
 
     def _acquire_parts(
         self,
@@ -307,23 +308,26 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
     ) -> list[AsyncLock | None]:
         """As [`ShardedRedlock.acquire_many`][]. A cancelled call releases the locks that it was granted."""
         parts = self._partition_resources(resources, ttl)
-        batches = new_batches(parts)
+        completion = Completion()
+        batches = new_batches(parts, completion)
         locks: list[AsyncLock | None] = [None] * len(resources)
         try:
             for client, positions in parts.items():
                 own = [resources[position] for position in positions]
                 restore_order(locks, positions, await client._acquire_part(own, ttl, batches[client]))
             check_alive(locks)
-            complete(batches)
-        except GeneratorExit:  # the task is destroyed: nothing can be awaited
-            drop([lock for lock in locks if lock])
+            completion.complete()
+            return locks
+        except BaseException as error:
+            granted = [lock for lock in locks if lock]
+            try:
+                if isinstance(error, GeneratorExit):  # the task is destroyed: nothing can be awaited
+                    drop(granted)
+                else:
+                    await self.release_many(granted)
+            finally:
+                end_batches(batches)
             raise
-        except BaseException:
-            await self.release_many([lock for lock in locks if lock])
-            raise
-        finally:
-            end_batches(batches)
-        return locks
 
     async def release_many(self, locks: Sequence[AsyncLock]) -> list[bool]:
         """As [`AsyncFastRedlock.release_many`][], one group after the other.

@@ -230,21 +230,13 @@ def targets_of(where: str, masters: Any) -> list[Target]:
 # --- batches --------------------------------------------------------------------------------------
 
 
-def new_batches(clients: Iterable[Client]) -> dict[Client, UnfinishedBatch]:
+def new_batches(clients: Iterable[Client], completion: Completion) -> dict[Client, UnfinishedBatch]:
     """A batch for each client. They are completed, or cancelled by ``close`` of any client, together."""
-    completion = Completion()
     return {client: UnfinishedBatch(completion) for client in clients}
 
 
-def complete(batches: Mapping[Client, UnfinishedBatch]) -> None:
-    """From now on the caller has the locks of ``batches``. Raises ClientClosed if they were cancelled."""
-    for batch in batches.values():  # they share it
-        batch.completion.complete()
-    end_batches(batches)
-
-
 def end_batches(batches: Mapping[Client, UnfinishedBatch]) -> None:
-    """Forget batches that were completed or undone."""
+    """Forget batches that were undone."""
     for client, batch in batches.items():
         end_batch(client, batch)
 

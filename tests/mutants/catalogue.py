@@ -296,8 +296,13 @@ GUARD = [
     ),
     *of(
         "redlock_fast/algorithm/batch.py",
-        judges("real/locks/many_closed"),
-        ("completed-and-cancelled", 'not self._decision.setdefault("completed", False)', "True"),
+        judges("unit/algorithm/batch", "real/locks/many_closed"),
+        ("completed-and-cancelled", "return not self._completed[0]", "return True"),
+        (
+            "handler-runs-after-the-completion",
+            "self._completed += [True]",
+            "self._completed.append(True)",
+        ),
     ),
     *of(
         "redlock_fast/algorithm/fencing.py",
@@ -607,9 +612,9 @@ KINDS = [
     ),
     Mutant(
         "groups-of-a-closed-client-are-returned",
-        "redlock_fast/sharded/placement.py",
-        "        batch.completion.complete()",
-        "        pass",
+        "redlock_fast/sharded/clients.py",
+        "completion.complete()\n            return locks\n        except BaseException:\n",
+        "return locks\n        except BaseException:\n",
         "tests/real/sharded/test_clients.py::test_a_call_is_undone_in_all_groups_if_one_of_them_was_closed",
     ),
     *of(

@@ -180,3 +180,31 @@ def test_a_call_either_returns_its_locks_or_leaves_nothing(valkey: Masters, conn
     assert outcomes.count(0) > 20
     assert outcomes == sorted(outcomes), "there is a moment from which on the caller has the locks"
     assert {*outcomes} == {0, 2 * PART}
+
+
+def test_a_handler_that_closes_and_raises_leaves_nothing(valkey: Masters, connected: MakeClient) -> None:
+    """At each moment of a call. Catches: locks that no caller has, of a client that cannot release them."""
+
+    def close_and_raise() -> None:
+        c.close()
+        raise KeyboardInterrupt
+
+    files = batches.__file__, driver.__file__
+    number, found = 0, True
+    while found:
+        c = connected(valkey, ttl=TTL)
+        found = at_moment(number, partial(acquire, c, []), close_and_raise, files.__contains__)
+        if found:
+            nothing_left(valkey)
+            assert not c.client_state.batches
+        number += 1
+    assert number > 20
+
+
+def test_calls_that_returned_are_forgotten(valkey: Masters, connected: MakeClient) -> None:
+    """Catches: batches that pile up."""
+    c = connected(valkey)
+    for number in range(10):
+        assert all(c.acquire_many([f"{number}:{name}" for name in names(2 * PART)]))
+        assert not c.client_state.unfinished_batches()
+        assert len(c.client_state.batches) <= 1

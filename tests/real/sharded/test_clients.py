@@ -22,6 +22,7 @@ from support.thorough import amount
 from support.waiting import DEADLINE, PATIENT, eventually, start
 
 from redlock_fast import AsyncShardedRedlock, ClientClosed, QuorumUnavailable, ShardedRedlock
+from redlock_fast.algorithm import batch
 from redlock_fast.embedded import Masters
 from redlock_fast.masters.masters import CLOSE_TIMEOUT
 from redlock_fast.masters.masters import Masters as MastersOfClient
@@ -549,6 +550,30 @@ def test_a_handler_that_raises_in_acquire_many(groups: dict[str, Masters], engin
         assert c.connect(DEADLINE)
         acquire = partial(c.acquire_many, NAMES[:8], TTL)
         assert moments(lambda: granted.append(acquire()), interrupt, after, files.__contains__) > 10
+
+
+def test_a_handler_that_closes_and_raises_in_acquire_many(
+    groups: dict[str, Masters], engine_name: str
+) -> None:
+    """At any moment at the end of a call. Catches: locks that no caller has and no group releases."""
+    urls = {name: masters.urls for name, masters in groups.items()}
+    files = clients.__file__, placement.__file__, batch.__file__
+    number, found = 0, True
+    while found:
+        with ShardedRedlock(urls, engine=engine_name, **PATIENT) as c:
+            assert c.connect(DEADLINE)
+            begin = partial(at_moment, number, partial(c.acquire_many, NAMES[:2], TTL))
+            found = begin(partial(close_and_raise, c), files.__contains__)
+            if found:
+                for masters in groups.values():
+                    nothing_left(masters)
+        number += 1
+    assert number > 10
+
+
+def close_and_raise(client: ShardedRedlock) -> None:
+    client.close()
+    raise KeyboardInterrupt
 
 
 def test_a_handler_that_raises_in_release_many(groups: dict[str, Masters], engine_name: str) -> None:

@@ -12,6 +12,7 @@ from redlock_fast.algorithm.lease import Lease, lease_of
 from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry
 from redlock_fast.engine.contract import FAULT, BatchVotes, Votes
+from redlock_fast.errors import ClientClosed
 from redlock_fast.locks.multilock import MultiLeaseKind
 from redlock_fast.wire.commands import Verb
 
@@ -107,3 +108,15 @@ def test_each_lock_has_the_answers_to_its_own_requests() -> None:
     with pytest.raises(StopIteration) as end:
         procedure.send([GRANTED, GRANTED, REFUSED])
     assert end.value.value == [True, False]
+
+
+def test_the_first_decides_whether_a_call_is_completed() -> None:
+    completed, cancelled = Completion(), Completion()
+    completed.check()
+    completed.complete()
+    assert completed.cancel() is False
+    completed.check()
+    assert cancelled.cancel() is cancelled.cancel() is True
+    for decided in (cancelled.check, cancelled.complete, cancelled.check):
+        with pytest.raises(ClientClosed):
+            decided()
