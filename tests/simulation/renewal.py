@@ -74,8 +74,7 @@ class SimulatedRenewal(Renewal):
             left = self.schedule.first_end() - self.policy.clock()
         return max(left, SHORTEST)
 
-    def notify_lost(self, lock: AutoExtended, reason: str) -> None:
-        lease = lock.lease
-        if lease is not None and lease in self.holds:
+    def notify_lost(self, lock: AutoExtended, lease: Lease, reason: str) -> None:
+        if lease in self.holds:
             self.process.world.counts["lost"] += 1
             self.process.witness.gives_up(self.holds[lease])

@@ -395,7 +395,7 @@ class Still(Renewal):
     def wake_soon(self) -> None:
         pass
 
-    def notify_lost(self, lock: Any, reason: str) -> None:
+    def notify_lost(self, lock: Any, lease: Lease, reason: str) -> None:
         self.reported.append((lock, reason))
 
     def hold(self, ttl: float = 10.0) -> FakeLock:
