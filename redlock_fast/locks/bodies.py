@@ -2,7 +2,6 @@
 
 An object has one lease at a time. A lease may end before its body does, and then another thread or task may
 enter the same object: the end of the first body must leave the lease of the second one alone.
-Compiled with the types of ``locks/bodies.pxd``, if there is a compiler.
 """
 
 from __future__ import annotations
@@ -13,25 +12,15 @@ from typing import Any
 
 from ..algorithm.lease import Lease
 
-
-class Body:
-    """``owner``: the number of its thread, or a reference to its task.
-
-    ``lease``: None while ``with`` acquires it. ``cancelled``: what a loss of the lease cancels, or None.
-    """
-
-    __slots__ = ("cancelled", "lease", "owner")
-
-    def __init__(self, owner: object, lease: Lease | None, cancelled: Any) -> None:
-        self.owner: object = owner
-        self.lease: Lease | None = lease
-        self.cancelled: Any = cancelled
+#: Its owner: the number of its thread, or a reference to its task. Its lease. With asyncio the
+#: ``CancelledBody`` that a loss of the lease cancels, or None.
+Body = tuple[object, Lease | None, Any]
 
 
 def remove_ended(bodies: list[Body], owner: object, destroyed: bool) -> Body:
     """Remove the body that ends; see ``number_of``. Returns it."""
     entries = bodies.copy()
-    number = number_of([entry.owner for entry in entries], owner, destroyed)
+    number = number_of([entry[0] for entry in entries], owner, destroyed)
     # Of the first one, if another thread or task leaves a body than entered it.
     ended = entries[number or 0]
     bodies.remove(ended)
@@ -53,15 +42,14 @@ def number_of(owners: Sequence[object], owner: object, destroyed: bool) -> int |
     return 0 if destroyed and owners else None
 
 
-def is_of_one(bodies: list[Body], lease: Lease) -> bool:
-    """Whether ``lease`` is that of a body, or may be that of one that is about to begin."""
-    leases = [body.lease for body in bodies]
-    return lease in leases or None in leases
+def has_lease(bodies: list[Body], lease: Lease) -> bool:
+    """Whether a body began with ``lease``."""
+    return any(entry[1] is lease for entry in bodies.copy())
 
 
 def cancel_bodies(bodies: list[Body] | None, lost: Lease, reason: str) -> None:
     """Cancel the bodies of a lease that is lost. A lease of no body was acquired in the last one."""
-    entries = [body for body in bodies or () if body.lease is lost] or (bodies or [])[-1:]
-    for body in entries:
-        if body.cancelled is not None:
-            body.cancelled.cancel(reason)
+    entries = [entry for entry in bodies or () if entry[1] is lost] or (bodies or [])[-1:]
+    for _, _, body in entries:
+        if body is not None:
+            body.cancel(reason)

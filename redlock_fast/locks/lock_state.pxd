@@ -5,7 +5,6 @@ cimport cython
 from redlock_fast.algorithm.lock_kind cimport LockKind
 from redlock_fast.algorithm.keys cimport key_of
 from redlock_fast.algorithm.lease cimport Lease
-from redlock_fast.locks.bodies cimport Body, is_of_one, remove_ended
 from redlock_fast.masters.client_state cimport ClientState
 from redlock_fast.engine.messages cimport Votes
 from redlock_fast.algorithm.policy cimport Policy
@@ -44,12 +43,10 @@ cdef class LockState:
     cpdef Lease _start_release(self)
     cpdef object forget_lease(self, Lease lease)
     cpdef bint note_release(self, Lease lease, bint alive) except -1
-    @cython.locals(body=Body)
-    cpdef Body begin_body(self, object owner, Lease lease=*, object cancelled=*)
+    cpdef object begin_body(self, object owner, object cancelled=*)
     @cython.locals(bodies=list)
-    cpdef Body end_body(self, object owner, bint destroyed=*)
-    @cython.locals(bodies=list, lease=Lease)
-    cpdef bint in_another_body(self, Body ended) except -1
+    cpdef tuple end_body(self, object owner, bint destroyed=*)
+    cpdef bint in_another_body(self) except -1
 
 @cython.locals(one=LockState)
 cpdef LockState lock_of(

@@ -26,7 +26,7 @@ from ..errors import ConfigError, LockAlreadyHeld, LockLost, QuorumUnavailable, 
 from ..masters.client_state import ClientState
 from ..wire.text import quoted
 from .auto_extend import AutoExtension
-from .bodies import Body, is_of_one, remove_ended
+from .bodies import Body, has_lease, remove_ended
 from .client_base import BaseClient
 from .config import CLIENT_DEFAULT, ClientDefault, check_flag, check_limit, check_timeout
 from .failures import acquire_error, causes
@@ -81,7 +81,7 @@ class LockState:
         self._auto_extension = auto_extension  # None: not auto-extended
         self._lease: Lease | None = None
         self._acquiring: object = None  # identifies the acquire that is under way
-        self._bodies: list[Body] | None = None  # of `with`; None: there was none yet
+        self._bodies: list[Body] | None = None  # of `with`; None: there is none
         self._generation = self._client_state.generation
         self._at_exit = AS_CLIENT if release_at_exit is None else self._checked_at_exit(release_at_exit)
         if label is not None:  # a lock without a label of its own pays nothing
@@ -365,29 +365,26 @@ class LockState:
         self.forget_lease(lease)  # last: a lease that is acquired from now on has another event
         return alive
 
-    def begin_body(self, owner: object, lease: Lease | None = None, cancelled: Any = None) -> Body:
-        """Note that a body of ``with`` begins; see ``Body``. Returns the note."""
-        body = Body(owner, lease, cancelled)
+    def begin_body(self, owner: object, cancelled: Any = None) -> None:
+        """Note that a body of ``with`` begins with the present lease; see ``Body``."""
+        body = (owner, self._lease, cancelled)
         if self._bodies is None:
             self._bodies = [body]
         else:
             self._bodies.append(body)
-        return body
 
     def end_body(self, owner: object, destroyed: bool = False) -> Body | None:
-        """Note that a body of ``with`` ends. Returns its note, or None if it had not begun."""
+        """Note that a body of ``with`` ends. Returns it, or None if it had not begun."""
         bodies = self._bodies
-        if not bodies:
-            return None
-        # Not pop(): another thread may append its own now.
-        return bodies.pop(0) if len(bodies) == 1 else remove_ended(bodies, owner, destroyed)
+        if bodies is not None and len(bodies) > 1:
+            return remove_ended(bodies, owner, destroyed)
+        self._bodies = None
+        return bodies[0] if bodies else None
 
-    def in_another_body(self, ended: Body | None) -> bool:
-        """Whether the present lease is not that of ``ended``, but of another body of ``with``."""
+    def in_another_body(self) -> bool:
+        """Whether the present lease is that of a body that has not ended."""
         bodies, lease = self._bodies, self._lease
-        if not bodies or lease is None or (ended is not None and ended.lease is lease):
-            return False
-        return is_of_one(bodies, lease)
+        return bodies is not None and lease is not None and has_lease(bodies, lease)
 
     def note_loss(self, lease: Lease) -> None:
         """Report that a release or an acquire found the lease ended."""
@@ -399,7 +396,7 @@ class LockState:
 
         Also if the lease of the body was lost, and ``on_lost`` has acquired the lock again.
         """
-        if body is not None and body.lease is not None and body.lease.lost:
+        if body is not None and body[1] is not None and body[1].lost:
             alive = False
         if not alive and not failing and type(self._lock_kind) is not HandoverKind:
             raise LockLost(

@@ -191,33 +191,33 @@ class Lock(LockState):
     def __enter__(self) -> Self:
         before, outcome = self._lease, None
         try:
-            # Before there is a lease: the end of another body takes none for its own that is granted to this.
-            body = self.begin_body(threading.get_ident())
             outcome = acquire(self, True, None, self._core.masters)
             if outcome is not self._lease:
                 drive(entered(self, outcome), self._core.masters)
-            body.lease = self._lease
+            self.begin_body(threading.get_ident())
             return self
-        except BaseException as error:
-            self.end_body(threading.get_ident())
-            if not isinstance(error, RedlockError):  # else nothing is held, or another thread holds it
-                self._undo(before, outcome)
+        except RedlockError:  # nothing is held, or another thread has acquired this object
+            raise
+        except BaseException:
+            self._undo(before, outcome)
             raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        lease, body = self._lease, None
+        lease = self._lease
         try:
-            body = self.end_body(threading.get_ident())
-            alive = not self.in_another_body(body) and release(self, self._core.masters)
+            body, alive = self.end_body(threading.get_ident()), False
+            if self.in_another_body():
+                lease = None
+            else:
+                alive = release(self, self._core.masters)
             self._left(body, alive, failing=error is not None)
         except LockLost:
             raise
-        except BaseException:  # a signal handler raised, perhaps before the release began
-            body = body or self.end_body(threading.get_ident())
-            if lease is not None and self._lease is lease and not self.in_another_body(body):
-                release(self, self._core.masters)
+        except BaseException:
+            if lease is not None and self._lease is lease:
+                release(self, self._core.masters)  # a signal handler raised, perhaps before the release began
             raise
 
 

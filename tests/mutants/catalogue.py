@@ -556,7 +556,7 @@ KINDS = [
     Mutant(
         "loss-of-a-body-that-holds-again",
         "redlock_fast/locks/lock_state.py",
-        "body is not None and body.lease is not None and body.lease.lost",
+        "body[1] is not None and body[1].lost",
         "False",
         judges("real/aio/renewal", "real/threads/renewal"),
     ),
@@ -586,15 +586,14 @@ KINDS = [
         judges("real/threads/fast_path"),
         ("interrupted-failure-releases-for-another-thread", "if outcome is None else lease is outcome", ""),
         ("interrupt-releases-what-was-held-before", "lease is not before if", "True if"),
-        ("interrupted-end-releases-for-another-thread", "self._lease is lease and not", "not"),
+        ("interrupted-end-releases-for-another-thread", "and self._lease is lease:", "and True:"),
     ),
     *of(
         "redlock_fast/locks/bodies.py",
         judges("unit/locks/bodies", "real/threads/fast_path", "real/aio/fast_path", "real/aio/renewal"),
-        ("end-of-a-body-releases-the-lease-of-another", "return lease in leases or", "return"),
-        ("end-of-a-body-releases-the-lease-of-the-next", " or None in leases", ""),
+        ("end-of-a-body-releases-the-lease-of-another", "return any(", "return False and any("),
         ("the-body-of-a-destroyed-task-ends-another", "one() is None:", "False:"),
-        ("a-loss-cancels-the-body-of-a-later-lease", "if body.lease is lost]", "if False]"),
+        ("a-loss-cancels-the-body-of-a-later-lease", "if entry[1] is lost]", "if False]"),
     ),
     Mutant(
         "interrupted-batch-stays-held",

@@ -158,34 +158,6 @@ def test_the_end_of_with_keeps_the_lease_of_another_body(valkey: Masters, connec
     nothing_left(valkey)
 
 
-def test_the_end_of_with_keeps_a_lease_that_was_just_granted(
-    valkey: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another thread's `with` has acquired the object, and its body has not begun."""
-    clock = Jumping()
-    lock = connected(valkey, clock=clock).lock("k", TTL)
-    granted, ended = threading.Event(), threading.Event()
-
-    def stop_when_granted(*arguments: Any) -> Any:
-        outcome = fast_path.acquire(*arguments)
-        granted.set()
-        assert ended.wait(DEADLINE)
-        return outcome
-
-    lock.__enter__()
-    clock.jump(TTL + 1)
-    assert all(master.ask("DEL k") for master in valkey)
-    monkeypatch.setattr("redlock_fast.threads.client.acquire", stop_when_granted)
-    entering = start(lock.__enter__)
-    assert granted.wait(DEADLINE)
-    with pytest.raises(LockLost):
-        lock.__exit__(None, None, None)
-    ended.set()
-    assert entering.result(DEADLINE) is lock
-    assert lock.release()
-    nothing_left(valkey)
-
-
 def test_no_detours(masters: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     c = connected(masters)
     fast_path_only(monkeypatch)
