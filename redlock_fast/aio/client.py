@@ -126,7 +126,7 @@ class AsyncLock(LockState):
         if outcome is not self._lease:
             await drive(entered(self, outcome), binding)
         cancels = self._auto_extension is not None and self._auto_extension.cancels
-        self.begin_body(task_reference(), CancelledBody() if cancels else None)
+        self.begin_body([task_reference(), self._lease, CancelledBody() if cancels else None])
         return self
 
     async def __aexit__(
@@ -136,7 +136,7 @@ class AsyncLock(LockState):
         if body is not None and body[2] is not None and body[2].left(kind):
             error = None  # the cancellation came from the loss, which __aexit__ reports as LockLost
         bound = self._core.bound
-        if not self.in_another_body():
+        if not self.in_another_body(self._lease):
             if kind is GeneratorExit and bound is not None:  # the task is destroyed: nothing can be awaited
                 drive_now(drop_lock(self), bound)
                 return

@@ -71,8 +71,8 @@ async def release(lock: LockState, binding: LoopBinding) -> bool:
         await future
         return complete_release(lock, lease, future)
     except BaseException as error:
-        if lease is not None and lock._lease is lease:  # another task may have acquired the lock since
-            await abort(release_lock(lock), binding, error)
+        if lease is not None:  # another task may have acquired the lock since
+            await abort(release_lock(lock, lease), binding, error)
         raise
 
 

@@ -18,5 +18,5 @@ cpdef list foreign_locks(object core, object locks)
 @cython.locals(one=LockState, lease=Lease)
 cpdef object stop_auto_extension(dict held)
 
-@cython.locals(one=LockState, held=dict, generation=long)
+@cython.locals(one=LockState, lease=Lease, held=dict, generation=long)
 cpdef dict held_by(object core, object locks)

@@ -54,6 +54,7 @@ def held_by(core: BaseClient, locks: Iterable[H]) -> dict[H, Lease]:
     held = {}
     generation = core.client_state.generation
     for one in locks:
-        if one._lease is not None and one._generation == generation:
-            held[one] = one._lease
+        lease = one._lease  # another thread may release it
+        if lease is not None and one._generation == generation:
+            held[one] = lease
     return held

@@ -12,9 +12,10 @@ from typing import Any
 
 from ..algorithm.lease import Lease
 
-#: Its owner: the number of its thread, or a reference to its task. Its lease. With asyncio the
-#: ``CancelledBody`` that a loss of the lease cancels, or None.
-Body = tuple[object, Lease | None, Any]
+#: Its owner: the number of its thread, or a reference to its task; None: a call of ``acquire``, which has no
+#: body. Its lease; None: not granted yet. With asyncio the ``CancelledBody`` that a loss of the lease
+#: cancels, or None.
+Body = list[Any]
 
 
 def remove_ended(bodies: list[Body], owner: object, destroyed: bool) -> Body:
@@ -42,9 +43,9 @@ def number_of(owners: Sequence[object], owner: object, destroyed: bool) -> int |
     return 0 if destroyed and owners else None
 
 
-def has_lease(bodies: list[Body], lease: Lease) -> bool:
-    """Whether a body began with ``lease``."""
-    return any(entry[1] is lease for entry in bodies.copy())
+def has_lease(bodies: list[Body], lease: Lease, owner: object) -> bool:
+    """Whether a body of another owner began with ``lease``."""
+    return any(entry[1] is lease and entry[0] != owner for entry in bodies.copy())
 
 
 def cancel_bodies(bodies: list[Body] | None, lost: Lease, reason: str) -> None:

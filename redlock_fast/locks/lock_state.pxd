@@ -35,18 +35,19 @@ cdef class LockState:
     @cython.locals(lease=Lease, generation=long)
     cpdef Lease _mark_acquiring_unlocked(self, object me)
     @cython.locals(lease=Lease)
-    cpdef Lease _finish_attempt(self, Attempt attempt, Votes votes)
-    cpdef object _on_granted(self, Lease lease)
+    cpdef Lease _finish_attempt(self, Attempt attempt, Votes votes, list body=*)
+    cpdef object _on_granted(self, Lease lease, list body=*)
     cpdef bint _acquired(self, object outcome) except -1
     cpdef Lease _own_lease(self)
     @cython.locals(lease=Lease)
-    cpdef Lease _start_release(self)
+    cpdef Lease _start_release(self, Lease only=*)
     cpdef object forget_lease(self, Lease lease)
     cpdef bint note_release(self, Lease lease, bint alive) except -1
-    cpdef object begin_body(self, object owner, object cancelled=*)
+    cpdef object give_lease(self, list body, Lease lease)
+    cpdef object begin_body(self, list body)
     @cython.locals(bodies=list)
-    cpdef tuple end_body(self, object owner, bint destroyed=*)
-    cpdef bint in_another_body(self) except -1
+    cpdef list end_body(self, object owner, bint destroyed=*)
+    cpdef bint in_another_body(self, Lease lease, object owner=*) except -1
 
 @cython.locals(one=LockState)
 cpdef LockState lock_of(

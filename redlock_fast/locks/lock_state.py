@@ -6,7 +6,7 @@ a compiler is available, with the types of ``locks/lock_state.pxd``.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Self, TypeVar
+from typing import NoReturn, Self, TypeVar
 
 from ..algorithm.keys import key_of
 from ..algorithm.lease import (
@@ -251,16 +251,18 @@ class LockState:
         self._acquiring = me
         return lease
 
-    def _finish_attempt(self, attempt: Attempt, votes: Votes) -> Lease | None:
-        """The lease of the attempt; None: ``acquire_lock`` must continue."""
+    def _finish_attempt(self, attempt: Attempt, votes: Votes, body: Body | None = None) -> Lease | None:
+        """The lease of the attempt; None: ``acquire_lock`` must continue. ``body``: see ``_on_granted``."""
         votes = trusted_votes(attempt, votes)
         lease = finish_attempt(attempt, attempt.lists.granted(votes), votes.sent)
         if lease is not None:
-            self._on_granted(lease)
+            self._on_granted(lease, body)
         return lease
 
-    def _on_granted(self, lease: Lease) -> None:
-        """Record a lease, start its renewal, and count it."""
+    def _on_granted(self, lease: Lease, body: Body | None = None) -> None:
+        """Record a lease, start its renewal, and count it. ``body``: of the call that it was granted to."""
+        if body is not None:
+            self.give_lease(body, lease)
         lease.at_exit = self._at_exit
         self._lease = lease
         self._client_state.add_lease(lease)
@@ -293,10 +295,13 @@ class LockState:
 
     # --- release ---
 
-    def _start_release(self) -> Lease | None:
-        """The lease to release, with its renewal stopped; None: nothing to release."""
+    def _start_release(self, only: Lease | None = None) -> Lease | None:
+        """The lease to release, with its renewal stopped; None: nothing to release.
+
+        ``only``: no other lease. Another thread may have acquired the lock since.
+        """
         lease = self._own_lease()
-        if lease is None or self._client_state.closed:
+        if lease is None or self._client_state.closed or (only is not None and lease is not only):
             return None
         if self._auto_extension is not None:
             self._auto_extension.stop(lease)
@@ -336,10 +341,12 @@ class LockState:
         lease.mark_lost(self._policy.clock())  # an extension under way must not put the key back later
         return lease.token
 
-    def end_take_over(self, handover: HandoverKind, lease: Lease) -> bool:
+    def end_take_over(self, handover: HandoverKind, lease: Lease, body: Body | None) -> bool:
         """Take ``lease`` over, before ``_on_granted``. False: a release of the token has begun before."""
         with self._client_state.mutex:
             if not handover.released:
+                if body is not None:
+                    self.give_lease(body, lease)
                 self._lock_kind, self._lease = handover.lock_kind, lease
             return not handover.released
 
@@ -365,9 +372,14 @@ class LockState:
         self.forget_lease(lease)  # last: a lease that is acquired from now on has another event
         return alive
 
-    def begin_body(self, owner: object, cancelled: Any = None) -> None:
-        """Note that a body of ``with`` begins with the present lease; see ``Body``."""
-        body = (owner, self._lease, cancelled)
+    def give_lease(self, body: Body, lease: Lease) -> None:
+        """Note what a call was granted, before other threads see the lease. A body of ``with`` begins."""
+        body[1] = lease
+        if body[0] is not None:
+            self.begin_body(body)
+
+    def begin_body(self, body: Body) -> None:
+        """Note that a body of ``with`` begins."""
         if self._bodies is None:
             self._bodies = [body]
         else:
@@ -381,10 +393,10 @@ class LockState:
         self._bodies = None
         return bodies[0] if bodies else None
 
-    def in_another_body(self) -> bool:
-        """Whether the present lease is that of a body that has not ended."""
-        bodies, lease = self._bodies, self._lease
-        return bodies is not None and lease is not None and has_lease(bodies, lease)
+    def in_another_body(self, lease: Lease | None, owner: object = None) -> bool:
+        """Whether ``lease`` is that of a body of another owner, which has not ended."""
+        bodies = self._bodies
+        return bodies is not None and lease is not None and has_lease(bodies, lease, owner)
 
     def note_loss(self, lease: Lease) -> None:
         """Report that a release or an acquire found the lease ended."""

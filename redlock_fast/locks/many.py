@@ -124,11 +124,18 @@ def _check_time(core: BaseClient, held: list[Lease | None]) -> None:
         )
 
 
-def release_many(core: BaseClient, locks: Sequence[LockState]) -> Generator[Effect, Any, list[bool]]:
-    """Release each lock. Returns False for each that was not held, or whose lease had ended."""
+def release_many(
+    core: BaseClient, locks: Sequence[LockState], leases: dict[LockState, Lease] | None = None
+) -> Generator[Effect, Any, list[bool]]:
+    """Release each lock. Returns False for each that was not held, or whose lease had ended.
+
+    ``leases``: those of ``locks``; no others are released.
+    """
     held = leases_of(core, locks)
     if core.client_state.closed:
         held = {}
+    elif leases is not None:
+        held = {lock: lease for lock, lease in held.items() if leases.get(lock) is lease}
     stop_auto_extension(held)
     try:
         alive = yield from _by_parts(core, held, batches.release)

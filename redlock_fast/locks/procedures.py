@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
+from functools import partial
 from typing import Any
 
 from ..algorithm import procedures
@@ -16,6 +17,7 @@ from ..algorithm.lease import AcquireFailure, Lease, lease_of
 from ..algorithm.redlock import Attempt, finish_attempt, start_attempt, trusted_votes
 from ..errors import LockLost, TooManyExtensions
 from ..wire.text import quoted
+from .bodies import Body
 from .config import check_flag
 from .failures import acquire_error, unavailable
 from .handover import HandoverKind
@@ -23,11 +25,16 @@ from .lock_state import LockState
 
 
 def acquire_lock(
-    lock: LockState, blocking: bool, timeout: float | None, first: Attempt | None = None
+    lock: LockState,
+    blocking: bool,
+    timeout: float | None,
+    first: Attempt | None = None,
+    body: Body | None = None,
 ) -> Generator[Effect, Any, Lease | AcquireFailure]:
     """Acquire ``lock``. Returns the lease, or why there is none.
 
     ``first``: an attempt that the caller has started. The caller makes its exchange, and ends the acquire.
+    ``body``: of the caller; it gets the lease.
     """
     core, policy = lock._core, lock._policy
     if first is None and core.client_state.closed:
@@ -38,7 +45,7 @@ def acquire_lock(
     handover = lock._lock_kind
     if isinstance(handover, HandoverKind):
         if handover.token:
-            return (yield from take_over(lock, handover, lock._ttl, wait))
+            return (yield from take_over(lock, handover, lock._ttl, wait, body))
         lock._lock_kind = handover.lock_kind  # after detach(): a hold of its own
     give_up_at = None if wait is None else policy.clock() + wait
     rounds = policy.retry.max_attempts if blocking else 1
@@ -53,8 +60,9 @@ def acquire_lock(
                 outage_timeout = core.connect_timeout
                 yield WaitForQuorum(outage_timeout if wait is None else min(wait, outage_timeout))
                 core.check_open()
+        on_granted = partial(lock._on_granted, body=body)
         outcome = yield from procedures.acquire(
-            policy, lock._lock_kind, lock._ttl, give_up_at, rounds, lock._on_granted, first
+            policy, lock._lock_kind, lock._ttl, give_up_at, rounds, on_granted, first
         )
         if isinstance(outcome, AcquireFailure):
             core.client_state.counts.unavailable += outcome.unavailable
@@ -85,17 +93,21 @@ def entered(lock: LockState, outcome: Lease | AcquireFailure) -> Generator[Effec
         raise acquire_error(core, lock.resource, lock._lock_kind, outcome, owner)
 
 
-def release_lock(lock: LockState) -> Generator[Effect, Any, bool]:
-    """Release ``lock``. False: there was no lease, or it had ended on a quorum before."""
+def release_lock(lock: LockState, only: Lease | None = None) -> Generator[Effect, Any, bool]:
+    """Release ``lock``. False: there was no lease, or it had ended on a quorum before.
+
+    ``only``: no other lease is released.
+    """
     core, handover = lock._core, lock._lock_kind
     if (
-        isinstance(handover, HandoverKind)
+        only is None
+        and isinstance(handover, HandoverKind)
         and handover.token
         and not core.client_state.closed
         and lock.begin_token_release(handover)
     ):
         return (yield from release_token(lock, handover))
-    lease = lock._start_release()
+    lease = lock._start_release(only)
     if lease is None:
         return False
     try:
@@ -146,7 +158,11 @@ def extend_lock(lock: LockState, ttl: float | None, confirm: bool = False) -> Ge
 
 
 def take_over(
-    lock: LockState, handover: HandoverKind, ttl: float, wait: float | None = None
+    lock: LockState,
+    handover: HandoverKind,
+    ttl: float,
+    wait: float | None = None,
+    body: Body | None = None,
 ) -> Generator[Effect, Any, Lease]:
     """Get the lease of a token from another process, for ``ttl`` seconds from now.
 
@@ -173,7 +189,7 @@ def take_over(
         answers = yield Exchange(attempt.requests, attempt.lists.need, timeout, policy.wait)
         votes = trusted_votes(attempt, answers[0])
         lease = finish_attempt(attempt, attempt.lists.granted(votes), attempt.lists.all)
-        if lease is not None and lock.end_take_over(handover, lease):
+        if lease is not None and lock.end_take_over(handover, lease, body):
             lock._on_granted(lease)
             return lease
     finally:

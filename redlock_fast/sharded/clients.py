@@ -16,6 +16,7 @@ from ..aio.leader import AsyncLeader
 from ..aio.rlock import AsyncRLock
 from ..aio.single_run import AsyncSingleRun
 from ..algorithm.batch import Completion, UnfinishedBatch
+from ..algorithm.lease import Lease
 from ..errors import ConfigError
 from ..locks.options import (
     AsyncKindOptions,
@@ -165,16 +166,20 @@ class ShardedRedlock(Sharding[FastRedlock]):
 
     def release_many(self, locks: Sequence[Lock]) -> list[bool]:
         """As [`FastRedlock.release_many`][], one group after the other."""
+        leases: list[Lease | None] | None = None
         try:
-            return self._release_parts(locks)
+            parts = self._partition_locks(locks)
+            leases = [lock._lease for lock in locks]
+            return self._release_parts(locks, parts)
         except ConfigError:
             raise
-        except BaseException:
-            self._release_parts(locks)  # a signal handler raised, perhaps before all groups had begun
+        except BaseException:  # a signal handler raised, perhaps before all groups had begun
+            if leases is not None:  # another thread may have acquired a lock since
+                locks = [lock for lock, lease in zip(locks, leases, strict=True) if lock._lease is lease]
+            self._release_parts(locks, self._partition_locks(locks))
             raise
 
-    def _release_parts(self, locks: Sequence[Lock]) -> list[bool]:
-        parts = self._partition_locks(locks)
+    def _release_parts(self, locks: Sequence[Lock], parts: dict[FastRedlock, list[int]]) -> list[bool]:
         released = [False] * len(locks)
 
         def release(client: FastRedlock, positions: list[int]) -> None:

@@ -10,15 +10,15 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from ..algorithm import procedures
 from ..algorithm.batch import UnfinishedBatch
-from ..algorithm.lease import AcquireFailure, Lease
 from ..algorithm.lock_kind import LockKind
-from ..errors import ConfigError, LockLost, RedlockError
+from ..errors import ConfigError, LockLost
+from ..locks.bodies import Body
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, refuse_unknown
 from ..locks.decorated import check_plain
 from ..locks.failures import is_locked
 from ..locks.lock_state import LockState, plain_lock
-from ..locks.many import acquire_many, extend_many, release_many
+from ..locks.many import acquire_many, extend_many, leases_of, release_many
 from ..locks.multilock import multi_lock_kind
 from ..locks.options import (
     IfTaken,
@@ -108,26 +108,22 @@ class Lock(LockState):
                 with ``blocking=False``, or masters that cannot form a quorum.
             ClientClosed: The client is closed.
         """
-        before, outcome = self._lease, None
+        body: Body = [None, None, None]
         try:
-            outcome = acquire(self, blocking, timeout, self._core.masters)
+            outcome = acquire(self, blocking, timeout, self._core.masters, body)
             # No call after a grant: a signal handler may raise in a call.
             return self._lease is outcome or self._acquired(outcome)
-        except RedlockError:
-            raise
         except BaseException:
-            self._undo(before, outcome)
+            self._undo(body)
             raise
 
-    def _undo(self, before: Lease | None, outcome: Lease | AcquireFailure | None) -> None:
-        """Release what a call was granted before a signal handler raised in it.
-
-        ``before``: the lease when the call began. ``outcome``: of the call, if it is known. Then a lease that
-        is not the outcome is one of another thread.
-        """
-        lease = self._lease
-        if lease is not None and (lease is not before if outcome is None else lease is outcome):
-            release(self, self._core.masters)
+    def _undo(self, body: Body) -> None:
+        """Release what a call was granted before a signal handler raised in it, and no lease of another."""
+        owner, lease, _ = body
+        if lease is not None:
+            release(self, self._core.masters, lease)
+        if lease is not None and owner is not None:
+            self.end_body(owner)
 
     def release(self) -> bool:
         """Delete the key on all masters that may have it, if it still has this object's token.
@@ -189,17 +185,14 @@ class Lock(LockState):
         return drive(downgrade(self._core, self), self._core.masters)
 
     def __enter__(self) -> Self:
-        before, outcome = self._lease, None
+        body: Body = [threading.get_ident(), None, None]
         try:
-            outcome = acquire(self, True, None, self._core.masters)
+            outcome = acquire(self, True, None, self._core.masters, body)
             if outcome is not self._lease:
                 drive(entered(self, outcome), self._core.masters)
-            self.begin_body(threading.get_ident())
             return self
-        except RedlockError:  # nothing is held, or another thread has acquired this object
-            raise
         except BaseException:
-            self._undo(before, outcome)
+            self._undo(body)
             raise
 
     def __exit__(
@@ -207,17 +200,16 @@ class Lock(LockState):
     ) -> None:
         lease = self._lease
         try:
-            body, alive = self.end_body(threading.get_ident()), False
-            if self.in_another_body():
+            body = self.end_body(threading.get_ident())
+            if self.in_another_body(lease):
                 lease = None
-            else:
-                alive = release(self, self._core.masters)
+            alive = lease is not None and release(self, self._core.masters, lease)
             self._left(body, alive, failing=error is not None)
         except LockLost:
             raise
-        except BaseException:
-            if lease is not None and self._lease is lease:
-                release(self, self._core.masters)  # a signal handler raised, perhaps before the release began
+        except BaseException:  # a signal handler raised, perhaps before the release began
+            if lease is not None and not self.in_another_body(lease, threading.get_ident()):
+                release(self, self._core.masters, lease)
             raise
 
 
@@ -585,12 +577,14 @@ class FastRedlock(BaseClient):
         Raises:
             ConfigError: A duplicate, or an object that is no lock of this client.
         """
+        held = None
         try:
-            return drive(release_many(self, locks), self.masters)
+            held = leases_of(self, locks)
+            return drive(release_many(self, locks, held), self.masters)
         except ConfigError:
             raise
         except BaseException:
-            drive(release_many(self, locks), self.masters)  # a signal handler raised, perhaps before it began
+            drive(release_many(self, locks, held), self.masters)  # a signal handler raised before it began?
             raise
 
     def extend_many(self, locks: Sequence[Lock], ttl: float | None = None) -> list[bool]:

@@ -9,7 +9,7 @@ from redlock_fast.algorithm.redlock cimport Attempt, finish_release, start_relea
 from redlock_fast.masters.faults cimport has_faults
 
 @cython.locals(policy=Policy, attempt=Attempt, answers=list, generation=long)
-cpdef object acquire(LockState lock, object blocking, object timeout, object masters)
+cpdef object acquire(LockState lock, object blocking, object timeout, object masters, list body=*)
 
 @cython.locals(policy=Policy, lease=Lease, answers=list)
-cpdef bint release(LockState lock, object masters) except -1
+cpdef bint release(LockState lock, object masters, Lease only=*) except -1

@@ -14,6 +14,7 @@ from __future__ import annotations
 from ..algorithm.lease import AcquireFailure, Lease
 from ..algorithm.redlock import finish_release, start_release
 from ..errors import ClientClosed
+from ..locks.bodies import Body
 from ..locks.handover import HandoverKind
 from ..locks.lock_state import LockState
 from ..locks.procedures import acquire_lock, release_lock
@@ -23,13 +24,13 @@ from .driver import CONTINUED_BY_PARENT, drive
 
 
 def acquire(
-    lock: LockState, blocking: bool, timeout: float | None, masters: Masters
+    lock: LockState, blocking: bool, timeout: float | None, masters: Masters, body: Body | None = None
 ) -> Lease | AcquireFailure:
     """Acquire ``lock``; see ``acquire_lock`` for the arguments, the result and what is raised."""
     generation = lock._client_state.generation  # first: a signal handler may fork at any step
     attempt = lock._start_attempt(blocking, timeout)
     if attempt is None:
-        return drive(acquire_lock(lock, blocking, timeout), masters)
+        return drive(acquire_lock(lock, blocking, timeout, None, body), masters)
     policy = lock._policy
     try:
         lock._mark_acquiring(attempt)
@@ -41,9 +42,10 @@ def acquire(
             note_faults(answers, masters)
         if lock._client_state.generation != generation:  # the end of the exchange lets signals in
             raise ClientClosed(CONTINUED_BY_PARENT)
-        outcome: Lease | AcquireFailure | None = lock._finish_attempt(attempt, answers[0])
+        outcome: Lease | AcquireFailure | None = lock._finish_attempt(attempt, answers[0], body)
         if outcome is None:
-            outcome = drive(acquire_lock(lock, blocking, timeout, attempt), masters, answers, generation)
+            procedure = acquire_lock(lock, blocking, timeout, attempt, body)
+            outcome = drive(procedure, masters, answers, generation)
         lock._acquiring = None
         return outcome
     except BaseException as error:
@@ -55,13 +57,15 @@ def acquire(
         raise
 
 
-def release(lock: LockState, masters: Masters) -> bool:
-    """Release ``lock``. True: a quorum still had the lease."""
-    lease = lock._lease
+def release(lock: LockState, masters: Masters, only: Lease | None = None) -> bool:
+    """Release ``lock``. True: a quorum still had the lease. ``only``: no other lease is released."""
+    lease = only or lock._lease
     try:
-        lease = lock._start_release()
+        lease = lock._start_release(only)
         if lease is None:
-            return type(lock._lock_kind) is HandoverKind and drive(release_lock(lock), masters)
+            return (
+                only is None and type(lock._lock_kind) is HandoverKind and drive(release_lock(lock), masters)
+            )
         policy = lock._policy
         requests = start_release(lease)
         need = policy.voters.lists.need
@@ -70,6 +74,6 @@ def release(lock: LockState, masters: Masters) -> bool:
             note_faults(answers, masters)
         return lock.note_release(lease, finish_release(policy, lease, answers))
     except BaseException as error:
-        if lease is not None and lock._lease is lease:  # another thread may have acquired the lock since
-            drive(release_lock(lock), masters, error)
+        if lease is not None:  # another thread may have acquired the lock since
+            drive(release_lock(lock, lease), masters, error)
         raise

@@ -584,9 +584,46 @@ KINDS = [
     *of(
         "redlock_fast/threads/client.py",
         judges("real/threads/fast_path"),
-        ("interrupted-failure-releases-for-another-thread", "if outcome is None else lease is outcome", ""),
-        ("interrupt-releases-what-was-held-before", "lease is not before if", "True if"),
-        ("interrupted-end-releases-for-another-thread", "and self._lease is lease:", "and True:"),
+        (
+            "interrupt-releases-for-another-thread",
+            "lease is not None:\n            release(",
+            "True:\n            release(",
+        ),
+        ("interrupted-with-leaves-its-body", "            self.end_body(owner)\n", "            pass\n"),
+        (
+            "end-of-with-releases-what-another-began",
+            "masters, lease)\n            self._left",
+            "masters)\n            self._left",
+        ),
+        (
+            "interrupted-end-releases-for-another-body",
+            "not self.in_another_body(lease, threading",
+            "lease is (threading",
+        ),
+        ("interrupted-batch-releases-for-another-thread", "            held = leases_of(self, locks)\n", ""),
+    ),
+    *of(
+        "redlock_fast/locks/lock_state.py",
+        judges("real/threads/fast_path"),
+        (
+            "body-begins-after-its-lease-is-seen",
+            "        if body is not None:\n            self.give_lease(body, lease)\n        lease.at_exit",
+            "        lease.at_exit",
+        ),
+    ),
+    Mutant(
+        "interrupted-batch-of-groups-releases-for-another-thread",
+        "redlock_fast/sharded/clients.py",
+        "            if leases is not None:  #",
+        "            if False:  #",
+        "tests/real/sharded/test_clients.py::test_an_interrupted_release_of_many_keeps_the_lease_of_another_thread",
+    ),
+    Mutant(
+        "interrupted-release-takes-a-later-lease",
+        "redlock_fast/threads/fast_path.py",
+        "drive(release_lock(lock, lease), masters, error)",
+        "drive(release_lock(lock), masters, error)",
+        judges("real/threads/fast_path"),
     ),
     *of(
         "redlock_fast/locks/bodies.py",
@@ -598,15 +635,15 @@ KINDS = [
     Mutant(
         "interrupted-batch-stays-held",
         "redlock_fast/threads/client.py",
-        "            drive(release_many(self, locks), self.masters)  #",
+        "            drive(release_many(self, locks, held), self.masters)  #",
         "            pass  #",
         "tests/real/threads/test_fast_path.py::test_a_batch_that_is_interrupted_is_released",
     ),
     Mutant(
         "interrupted-batch-of-groups-stays-held",
         "redlock_fast/sharded/clients.py",
-        "            self._release_parts(locks)  #",
-        "            pass  #",
+        "            self._release_parts(locks, self._partition_locks(locks))",
+        "            pass",
         "tests/real/sharded/test_clients.py::test_a_handler_that_raises_in_release_many",
     ),
     Mutant(
@@ -1395,8 +1432,8 @@ GREENLETS = [
     Mutant(
         "cancelled-release-takes-a-later-lease",
         "redlock_fast/aio/driver.py",
-        "lease is not None and lock._lease is lease",
-        "lease is not None",
+        "abort(release_lock(lock, lease), binding, error)",
+        "abort(release_lock(lock), binding, error)",
         "tests/real/aio/test_fast_path.py::test_a_cancelled_release_leaves_a_later_lease",
     ),
     *of(

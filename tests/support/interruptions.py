@@ -26,6 +26,7 @@ def interrupted(
     *,
     spared: tuple[str, ...] = (),
     inside: tuple[str, ...] = ("",),
+    handler: Callable[[], object] = lambda: None,
 ) -> str | None:
     """Do this, with a KeyboardInterrupt in its moment ``number``, from 0. None: it has not so many.
 
@@ -36,7 +37,7 @@ def interrupted(
     only where a tool replaces its evaluation of frames. The package's own count, but not those of its engine
     in Python: engines have tests of their own. ``spared``: files (below the package) whose functions may
     have done all by when they return, so that what comes then is for their callers. ``inside``: folders
-    (below the package); only the moments of these count.
+    (below the package); only the moments of these count. ``handler``: what is done before it raises.
     """
     left = number
     which = None
@@ -46,6 +47,8 @@ def interrupted(
         if is_interruptible(frame, event, argument, spared, inside):
             if left == 0:
                 which = f"{event} {frame.f_code.co_name}"
+                sys.setprofile(None)
+                handler()
                 raise KeyboardInterrupt  # which ends the profiling
             left -= 1
 

@@ -552,6 +552,29 @@ def test_a_handler_that_raises_in_acquire_many(groups: dict[str, Masters], engin
         assert moments(lambda: granted.append(acquire()), interrupt, after, files.__contains__) > 10
 
 
+def test_an_interrupted_release_of_many_keeps_the_lease_of_another_thread(
+    groups: dict[str, Masters], engine_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It acquired the same object after the release. Catches: a second release."""
+    urls = {name: masters.urls for name, masters in groups.items()}
+    with ShardedRedlock(urls, engine=engine_name, **PATIENT) as c:
+        assert c.connect(DEADLINE)
+        locks = [lock for lock in c.acquire_many(NAMES[:2], TTL) if lock]
+        release = c._release_parts
+
+        def release_and_raise(*args: Any) -> Any:
+            monkeypatch.undo()
+            release(*args)
+            assert start(locks[0].acquire).result(DEADLINE)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(c, "_release_parts", release_and_raise)
+        with pytest.raises(KeyboardInterrupt):
+            c.release_many(locks)
+        assert [lock.locked() for lock in locks] == [True, False]
+        assert locks[0].release()
+
+
 def test_a_handler_that_closes_and_raises_in_acquire_many(
     groups: dict[str, Masters], engine_name: str
 ) -> None:

@@ -16,6 +16,7 @@ from support.fast_path_only import fast_path_only
 from support.interruptions import interrupted
 from support.keys import OTHER_CLIENT, TTL, nothing_left, occupy, paused, sizes, values, wipe
 from support.makers import MakeClient, Raw
+from support.moments import at_moment
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import (
@@ -30,8 +31,10 @@ from redlock_fast import (
     Retry,
 )
 from redlock_fast.embedded import Masters
+from redlock_fast.locks import procedures
 from redlock_fast.locks.procedures import entered
-from redlock_fast.threads import fast_path
+from redlock_fast.threads import client as threads_client
+from redlock_fast.threads import driver, fast_path
 
 #: A client does not ask a master that lags.
 pytestmark = pytest.mark.usefixtures("all_masters")
@@ -121,6 +124,162 @@ def test_an_interrupt_keeps_the_lock_that_another_thread_has(
             break
     assert number > 5
     assert lock.release()
+
+
+#: Where no thread has the mutex of the client.
+INSIDE = ("threads", "locks/procedures.py")
+
+
+@pytest.mark.parametrize("options", [{}, {"timeout": 5.0}], ids=["fast path", "procedure"])
+@pytest.mark.parametrize("way", ["acquire", "with"])
+def test_an_interrupt_keeps_the_lock_that_another_thread_acquires(
+    valkey: Masters, connected: MakeClient, way: str, options: dict[str, float]
+) -> None:
+    """At each moment of a call, in the handler. Catches: a release of what the call was not granted."""
+    c, kept = connected(valkey), 0
+    for number in range(1000):
+        lock = c.lock("k", TTL, **options)  # type: ignore[arg-type]
+        others: list[bool] = []
+
+        def acquire_it(lock: Lock = lock, others: list[bool] = others) -> None:
+            with contextlib.suppress(LockAlreadyHeld):
+                others.append(start(partial(lock.acquire, blocking=False)).result(DEADLINE))
+
+        call = lock.acquire if way == "acquire" else lock.__enter__
+        moment = interrupted(call, number, spared=WHOLE, inside=INSIDE, handler=acquire_it)
+        if moment is None:
+            break
+        assert lock.locked() is (others == [True]), moment
+        assert not lock._bodies
+        kept += lock.release()
+        nothing_left(valkey)
+    assert kept > (3 if options else 0)
+
+
+@pytest.mark.parametrize("way", ["fast path", "procedure"])
+def test_the_end_of_with_keeps_the_lease_of_a_body_that_begins(
+    valkey: Masters, connected: MakeClient, way: str
+) -> None:
+    """At each moment of its begin in another thread. Catches: a body whose lease is released."""
+    clock = Jumping()
+    c = connected(valkey, clock=clock)
+
+    def leave() -> None:
+        with contextlib.suppress(LockLost):
+            lock.__exit__(None, None, None)
+
+    files = threads_client.__file__, driver.__file__, procedures.__file__
+    number, found = 0, True
+    while found:
+        lock = c.lock("k", TTL, timeout=5.0 if way == "procedure" else None)
+        lock.__enter__()
+        clock.jump(TTL + 1)
+        assert all(master.ask("DEL k") for master in valkey)
+        begin = partial(at_moment, number, lock.__enter__, lambda: start(leave).result(DEADLINE))
+        found = start(partial(begin, files.__contains__)).result(DEADLINE)
+        assert lock.locked(), number
+        assert lock.release()
+        nothing_left(valkey)
+        number += 1
+    assert number > 1
+
+
+def test_the_end_of_with_keeps_a_lease_that_is_granted_during_it(
+    valkey: Masters, connected: MakeClient
+) -> None:
+    """At each moment of the end. Catches: a release of what the object holds by then."""
+    clock = Jumping()
+    c = connected(valkey, clock=clock)
+
+    def leave() -> None:
+        with contextlib.suppress(LockLost):
+            lock.__exit__(None, None, None)
+
+    number, found = 0, True
+    while found:
+        lock = c.lock("k", TTL)
+        lock.__enter__()
+        clock.jump(TTL + 1)
+        assert all(master.ask("DEL k") for master in valkey)
+        enter = lock.__enter__
+        begin = partial(at_moment, number, leave, lambda: start(enter).result(DEADLINE))  # noqa: B023
+        found = begin(threads_client.__file__.__eq__)
+        assert lock.release() is found, number
+        nothing_left(valkey)
+        number += 1
+    assert number > 1
+
+
+def test_an_interrupted_end_keeps_the_lease_of_another_body(valkey: Masters, connected: MakeClient) -> None:
+    """At each moment of the end of a body whose lease had ended. Catches: a release of the other's lease."""
+    clock = Jumping()
+    c = connected(valkey, clock=clock)
+
+    def leave() -> None:
+        with contextlib.suppress(LockLost):
+            lock.__exit__(None, None, None)
+
+    for number in range(1000):
+        lock = c.lock("k", TTL)
+        lock.__enter__()
+        clock.jump(TTL + 1)
+        assert all(master.ask("DEL k") for master in valkey)
+        assert start(lock.__enter__).result(DEADLINE) is lock
+        moment = interrupted(leave, number, inside=("threads", "locks/lock_state.py", "locks/procedures.py"))
+        assert lock.locked(), moment
+        assert lock.release()
+        nothing_left(valkey)
+        if moment is None:
+            break
+    assert number > 2
+
+
+def test_an_interrupted_release_keeps_the_lease_of_another_thread(
+    valkey: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It acquired the same object after the lease had ended, while the release was undone."""
+    clock = Jumping()
+    c = connected(valkey, clock=clock)
+    lock = c.lock("k", TTL)
+    assert lock.acquire()
+    drive = fast_path.drive
+
+    def later(*args: Any) -> Any:
+        monkeypatch.undo()
+        clock.jump(TTL + 1)
+        assert all(master.ask("DEL k") for master in valkey)
+        assert start(lock.acquire).result(DEADLINE)
+        return drive(*args)
+
+    monkeypatch.setattr(c.masters, "engine", Mock(exchange=Mock(side_effect=KeyboardInterrupt)))
+    monkeypatch.setattr(fast_path, "drive", later)
+    with pytest.raises(KeyboardInterrupt):
+        lock.release()
+    assert lock.locked()
+    assert lock.release()
+    nothing_left(valkey)
+
+
+def test_an_interrupted_release_of_many_keeps_the_lease_of_another_thread(
+    valkey: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It acquired the same object after the release. Catches: a second release."""
+    c = connected(valkey)
+    locks = [lock for lock in c.acquire_many(["a", "b"], TTL) if lock]
+
+    def interrupt(*args: Any) -> Any:
+        monkeypatch.undo()
+        drive(*args)
+        assert start(locks[0].acquire).result(DEADLINE)
+        raise KeyboardInterrupt
+
+    drive = threads_client.drive
+    monkeypatch.setattr(threads_client, "drive", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        c.release_many(locks)
+    assert [lock.locked() for lock in locks] == [True, False]
+    assert locks[0].release()
+    nothing_left(valkey)
 
 
 def test_an_interrupted_end_keeps_the_lock_of_another_thread(

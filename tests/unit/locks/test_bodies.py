@@ -42,18 +42,19 @@ def test_which_body_ends_where_its_coroutine_is_closed() -> None:
 
 
 def test_a_body_that_ends_is_removed() -> None:
-    first, second, third = (1, FIRST, None), (2, SECOND, None), (3, FIRST, None)
+    first, second, third = [1, FIRST, None], [2, SECOND, None], [3, FIRST, None]
     bodies: list[Body] = [first, second, third]
     assert remove_ended(bodies, 2, destroyed=False) is second
-    assert not has_lease(bodies, SECOND)
+    assert not has_lease(bodies, SECOND, None)
     assert remove_ended(bodies, 4, destroyed=False) is first, "entered by another owner"
     assert bodies == [third]
-    assert has_lease(bodies, FIRST)
+    assert has_lease(bodies, FIRST, None)
+    assert not has_lease(bodies, FIRST, 3), "of this owner itself"
 
 
 def test_a_loss_cancels_the_bodies_of_its_lease() -> None:
     one, other = Task(), Task()
-    bodies: list[Body] = [(1, FIRST, one), (2, SECOND, other), (3, FIRST, None)]
+    bodies: list[Body] = [[1, FIRST, one], [2, SECOND, other], [3, FIRST, None]]
     cancel_bodies(bodies, FIRST, "gone")
     assert (one.reasons, other.reasons) == (["gone"], [])
     cancel_bodies(bodies[:2], object(), "late")  # type: ignore[arg-type]  # a lease that a body acquired
