@@ -12,6 +12,7 @@ from ..algorithm import procedures
 from ..algorithm.batch import UnfinishedBatch
 from ..algorithm.lock_kind import LockKind
 from ..errors import WrongLoop
+from ..locks.bodies import Body
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, refuse_unknown
 from ..locks.decorated import check_async
@@ -126,14 +127,14 @@ class AsyncLock(LockState):
         if outcome is not self._lease:
             await drive(entered(self, outcome), binding)
         cancels = self._auto_extension is not None and self._auto_extension.cancels
-        self.begin_body([task_reference(), self._lease, CancelledBody() if cancels else None])
+        self.begin_body(Body(task_reference(), self._lease, CancelledBody() if cancels else None))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         body, alive = self.end_body(task_reference(), kind is GeneratorExit), False
-        if body is not None and body[2] is not None and body[2].left(kind):
+        if body is not None and body.cancelled is not None and body.cancelled.left(kind):
             error = None  # the cancellation came from the loss, which __aexit__ reports as LockLost
         bound = self._core.bound
         if not self.in_another_body(self._lease):

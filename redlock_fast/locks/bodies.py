@@ -2,6 +2,7 @@
 
 An object has one lease at a time. A lease may end before its body does, and then another thread or task may
 enter the same object: the end of the first body must leave the lease of the second one alone.
+Compiled with the types of ``locks/bodies.pxd``, if there is a compiler.
 """
 
 from __future__ import annotations
@@ -12,16 +13,25 @@ from typing import Any
 
 from ..algorithm.lease import Lease
 
-#: Its owner: the number of its thread, or a reference to its task; None: a call of ``acquire``, which has no
-#: body. Its lease; None: not granted yet. With asyncio the ``CancelledBody`` that a loss of the lease
-#: cancels, or None.
-Body = list[Any]
+
+class Body:
+    """``owner``: the number of its thread, or a reference to its task; None: it is a call of ``acquire``.
+
+    ``lease``: what it was granted, or None. ``cancelled``: what a loss of the lease cancels, or None.
+    """
+
+    __slots__ = ("cancelled", "lease", "owner")
+
+    def __init__(self, owner: object = None, lease: Lease | None = None, cancelled: Any = None) -> None:
+        self.owner: object = owner
+        self.lease: Lease | None = lease
+        self.cancelled: Any = cancelled
 
 
 def remove_ended(bodies: list[Body], owner: object, destroyed: bool) -> Body:
     """Remove the body that ends; see ``number_of``. Returns it."""
     entries = bodies.copy()
-    number = number_of([entry[0] for entry in entries], owner, destroyed)
+    number = number_of([body.owner for body in entries], owner, destroyed)
     # Of the first one, if another thread or task leaves a body than entered it.
     ended = entries[number or 0]
     bodies.remove(ended)
@@ -45,12 +55,12 @@ def number_of(owners: Sequence[object], owner: object, destroyed: bool) -> int |
 
 def has_lease(bodies: list[Body], lease: Lease, owner: object) -> bool:
     """Whether a body of another owner began with ``lease``."""
-    return any(entry[1] is lease and entry[0] != owner for entry in bodies.copy())
+    return len([body for body in bodies if body.lease is lease and body.owner != owner]) > 0
 
 
 def cancel_bodies(bodies: list[Body] | None, lost: Lease, reason: str) -> None:
     """Cancel the bodies of a lease that is lost. A lease of no body was acquired in the last one."""
-    entries = [entry for entry in bodies or () if entry[1] is lost] or (bodies or [])[-1:]
-    for _, _, body in entries:
-        if body is not None:
-            body.cancel(reason)
+    entries = [body for body in bodies or () if body.lease is lost] or (bodies or [])[-1:]
+    for body in entries:
+        if body.cancelled is not None:
+            body.cancelled.cancel(reason)

@@ -5,6 +5,7 @@ cimport cython
 from redlock_fast.algorithm.lock_kind cimport LockKind
 from redlock_fast.algorithm.keys cimport key_of
 from redlock_fast.algorithm.lease cimport Lease
+from redlock_fast.locks.bodies cimport Body, has_lease, remove_ended
 from redlock_fast.masters.client_state cimport ClientState
 from redlock_fast.engine.messages cimport Votes
 from redlock_fast.algorithm.policy cimport Policy
@@ -35,18 +36,18 @@ cdef class LockState:
     @cython.locals(lease=Lease, generation=long)
     cpdef Lease _mark_acquiring_unlocked(self, object me)
     @cython.locals(lease=Lease)
-    cpdef Lease _finish_attempt(self, Attempt attempt, Votes votes, list body=*)
-    cpdef object _on_granted(self, Lease lease, list body=*)
+    cpdef Lease _finish_attempt(self, Attempt attempt, Votes votes, Body body=*)
+    cpdef object _on_granted(self, Lease lease, Body body=*)
     cpdef bint _acquired(self, object outcome) except -1
     cpdef Lease _own_lease(self)
     @cython.locals(lease=Lease)
     cpdef Lease _start_release(self, Lease only=*)
     cpdef object forget_lease(self, Lease lease)
     cpdef bint note_release(self, Lease lease, bint alive) except -1
-    cpdef object give_lease(self, list body, Lease lease)
-    cpdef object begin_body(self, list body)
+    cpdef object give_lease(self, Body body, Lease lease)
+    cpdef object begin_body(self, Body body)
     @cython.locals(bodies=list)
-    cpdef list end_body(self, object owner, bint destroyed=*)
+    cpdef Body end_body(self, object owner, bint destroyed=*)
     cpdef bint in_another_body(self, Lease lease, object owner=*) except -1
 
 @cython.locals(one=LockState)

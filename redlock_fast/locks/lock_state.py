@@ -81,7 +81,7 @@ class LockState:
         self._auto_extension = auto_extension  # None: not auto-extended
         self._lease: Lease | None = None
         self._acquiring: object = None  # identifies the acquire that is under way
-        self._bodies: list[Body] | None = None  # of `with`; None: there is none
+        self._bodies: list[Body] | None = None  # of `with`; None: there was none yet
         self._generation = self._client_state.generation
         self._at_exit = AS_CLIENT if release_at_exit is None else self._checked_at_exit(release_at_exit)
         if label is not None:  # a lock without a label of its own pays nothing
@@ -374,8 +374,8 @@ class LockState:
 
     def give_lease(self, body: Body, lease: Lease) -> None:
         """Note what a call was granted, before other threads see the lease. A body of ``with`` begins."""
-        body[1] = lease
-        if body[0] is not None:
+        body.lease = lease
+        if body.owner is not None:
             self.begin_body(body)
 
     def begin_body(self, body: Body) -> None:
@@ -388,10 +388,10 @@ class LockState:
     def end_body(self, owner: object, destroyed: bool = False) -> Body | None:
         """Note that a body of ``with`` ends. Returns it, or None if it had not begun."""
         bodies = self._bodies
-        if bodies is not None and len(bodies) > 1:
-            return remove_ended(bodies, owner, destroyed)
-        self._bodies = None
-        return bodies[0] if bodies else None
+        if not bodies:
+            return None
+        # Not pop(): another thread may append its own now.
+        return bodies.pop(0) if len(bodies) == 1 else remove_ended(bodies, owner, destroyed)
 
     def in_another_body(self, lease: Lease | None, owner: object = None) -> bool:
         """Whether ``lease`` is that of a body of another owner, which has not ended."""
@@ -408,7 +408,7 @@ class LockState:
 
         Also if the lease of the body was lost, and ``on_lost`` has acquired the lock again.
         """
-        if body is not None and body[1] is not None and body[1].lost:
+        if body is not None and body.lease is not None and body.lease.lost:
             alive = False
         if not alive and not failing and type(self._lock_kind) is not HandoverKind:
             raise LockLost(

@@ -108,7 +108,7 @@ class Lock(LockState):
                 with ``blocking=False``, or masters that cannot form a quorum.
             ClientClosed: The client is closed.
         """
-        body: Body = [None, None, None]
+        body = Body()
         try:
             outcome = acquire(self, blocking, timeout, self._core.masters, body)
             # No call after a grant: a signal handler may raise in a call.
@@ -119,11 +119,10 @@ class Lock(LockState):
 
     def _undo(self, body: Body) -> None:
         """Release what a call was granted before a signal handler raised in it, and no lease of another."""
-        owner, lease, _ = body
-        if lease is not None:
-            release(self, self._core.masters, lease)
-        if lease is not None and owner is not None:
-            self.end_body(owner)
+        if body.lease is not None:
+            release(self, self._core.masters, body.lease)
+            if body.owner is not None:
+                self.end_body(body.owner)
 
     def release(self) -> bool:
         """Delete the key on all masters that may have it, if it still has this object's token.
@@ -185,7 +184,7 @@ class Lock(LockState):
         return drive(downgrade(self._core, self), self._core.masters)
 
     def __enter__(self) -> Self:
-        body: Body = [threading.get_ident(), None, None]
+        body = Body(threading.get_ident())
         try:
             outcome = acquire(self, True, None, self._core.masters, body)
             if outcome is not self._lease:

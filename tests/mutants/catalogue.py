@@ -556,7 +556,7 @@ KINDS = [
     Mutant(
         "loss-of-a-body-that-holds-again",
         "redlock_fast/locks/lock_state.py",
-        "body[1] is not None and body[1].lost",
+        "body is not None and body.lease is not None and body.lease.lost",
         "False",
         judges("real/aio/renewal", "real/threads/renewal"),
     ),
@@ -628,9 +628,9 @@ KINDS = [
     *of(
         "redlock_fast/locks/bodies.py",
         judges("unit/locks/bodies", "real/threads/fast_path", "real/aio/fast_path", "real/aio/renewal"),
-        ("end-of-a-body-releases-the-lease-of-another", "return any(", "return False and any("),
+        ("end-of-a-body-releases-the-lease-of-another", "if body.lease is lease and", "if False and"),
         ("the-body-of-a-destroyed-task-ends-another", "one() is None:", "False:"),
-        ("a-loss-cancels-the-body-of-a-later-lease", "if entry[1] is lost]", "if False]"),
+        ("a-loss-cancels-the-body-of-a-later-lease", "if body.lease is lost]", "if False]"),
     ),
     Mutant(
         "interrupted-batch-stays-held",

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gc
 import weakref
-from typing import Any
 
 import pytest
 
+from redlock_fast.algorithm.lease import Lease
 from redlock_fast.locks.bodies import Body, cancel_bodies, has_lease, number_of, remove_ended
 
-FIRST: Any = object()
-SECOND: Any = object()
+FIRST, SECOND, THIRD = (Lease(b"k", b"token", 1, 10.0, 10.0, 10.0) for _ in range(3))
 
 
 class Task:
@@ -42,8 +41,8 @@ def test_which_body_ends_where_its_coroutine_is_closed() -> None:
 
 
 def test_a_body_that_ends_is_removed() -> None:
-    first, second, third = [1, FIRST, None], [2, SECOND, None], [3, FIRST, None]
-    bodies: list[Body] = [first, second, third]
+    first, second, third = Body(1, FIRST), Body(2, SECOND), Body(3, FIRST)
+    bodies = [first, second, third]
     assert remove_ended(bodies, 2, destroyed=False) is second
     assert not has_lease(bodies, SECOND, None)
     assert remove_ended(bodies, 4, destroyed=False) is first, "entered by another owner"
@@ -54,10 +53,10 @@ def test_a_body_that_ends_is_removed() -> None:
 
 def test_a_loss_cancels_the_bodies_of_its_lease() -> None:
     one, other = Task(), Task()
-    bodies: list[Body] = [[1, FIRST, one], [2, SECOND, other], [3, FIRST, None]]
+    bodies = [Body(1, FIRST, one), Body(2, SECOND, other), Body(3, FIRST)]
     cancel_bodies(bodies, FIRST, "gone")
     assert (one.reasons, other.reasons) == (["gone"], [])
-    cancel_bodies(bodies[:2], object(), "late")  # type: ignore[arg-type]  # a lease that a body acquired
+    cancel_bodies(bodies[:2], THIRD, "late")  # of a lease that was acquired in a body
     assert (one.reasons, other.reasons) == (["gone"], ["late"])
     cancel_bodies(None, FIRST, "gone")
     assert one.reasons == ["gone"]
