@@ -586,10 +586,14 @@ KINDS = [
         judges("real/threads/fast_path"),
         (
             "interrupt-releases-for-another-thread",
-            "lease is not None:\n            release(",
-            "True:\n            release(",
+            "if body.lease is not None:\n            release(",
+            "if True:\n            release(",
         ),
-        ("interrupted-with-leaves-its-body", "            self.end_body(owner)\n", "            pass\n"),
+        (
+            "interrupted-with-leaves-its-body",
+            "                self.end_body(body.owner)\n",
+            "                pass\n",
+        ),
         (
             "end-of-with-releases-what-another-began",
             "masters, lease)\n            self._left",
