@@ -10,6 +10,7 @@ One thread moves all bytes, and what one side sent arrives in order, as TCP has 
 from __future__ import annotations
 
 import random
+import socket
 from typing import Self
 
 from support.scripted import Words, take_commands
@@ -17,7 +18,7 @@ from support.scripted import Words, take_commands
 from redlock_fast.integrations.pytest import proxy as plugin
 from redlock_fast.integrations.pytest.proxy import Delay, Pipe, reset_socket
 
-__all__ = ["Pipe", "Proxy", "Stranding", "fixed", "jitter", "reset_socket"]
+__all__ = ["Pipe", "Proxy", "Reconnecting", "Stranding", "fixed", "jitter", "reset_socket"]
 
 
 def fixed(seconds: float) -> Delay:
@@ -82,6 +83,28 @@ class Proxy(plugin.Proxy):
         elif self.deaf and data and not pipe.from_client:
             return
         super()._received(pipe, data)
+
+
+class Reconnecting(Proxy):
+    """Keeps the connections of clients when the server ends its own, and connects for the next request."""
+
+    def _reset(self, pipe: Pipe) -> None:
+        if self._closing or pipe.from_client or pipe.ended:
+            super()._reset(pipe)
+        else:  # the server reset it
+            self._selector.unregister(pipe.source)
+            pipe.ended = True
+
+    def arrived(self, pipe: Pipe, data: bytes) -> None:
+        if pipe.from_client and data and pipe.back.ended:
+            pipe.sink.close()
+            self._pipes.discard(pipe.back)
+            pipe.sink = socket.create_connection(self._upstream)
+            pipe.back = Pipe(pipe.sink, pipe.source, False)
+            pipe.back.back = pipe
+            self._watch(pipe.back)
+        if data or pipe.from_client:
+            super().arrived(pipe, data)
 
 
 class Stranding(Proxy):

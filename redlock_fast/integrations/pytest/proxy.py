@@ -133,9 +133,12 @@ class Proxy:
         there, back = Pipe(client, server, True), Pipe(server, client, False)
         there.back, back.back = back, there
         for pipe in (there, back):
-            pipe.source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._selector.register(pipe.source, selectors.EVENT_READ, functools.partial(self._read, pipe))
-            self._pipes.add(pipe)
+            self._watch(pipe)
+
+    def _watch(self, pipe: Pipe) -> None:
+        pipe.source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._selector.register(pipe.source, selectors.EVENT_READ, functools.partial(self._read, pipe))
+        self._pipes.add(pipe)
 
     def _read(self, pipe: Pipe) -> None:
         if pipe not in self._pipes:  # reset since the select

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 from support.event_loops import Plain
-from support.proxy import Proxy
+from support.proxy import Proxy, Reconnecting
 from support.waiting import DEADLINE, answered, eventually
 
 from redlock_fast import ConfigError, FastRedlock, QuorumUnavailable
@@ -219,6 +219,21 @@ def test_masters_that_forgot_refuse_all_clients(
         with pytest.raises(QuorumUnavailable, match=r"may have forgotten|keys were flushed"):
             thief.acquire("free", TTL, blocking=False)
     assert lock.locked()
+
+
+def test_a_restart_behind_a_proxy_that_connects_again(masters: Masters, connected: MakeClient) -> None:
+    """No connection of a client ends. Catches: a process that is only compared when a client connects."""
+    options: dict[str, Any] = {"restart_guard": "marker", "max_ttl": TTL}
+    with contextlib.ExitStack() as stack:
+        urls = [stack.enter_context(Reconnecting(master.port)).url for master in masters]
+        holder, thief = connected(urls, assume_fresh=True, **options), connected(urls, **options)
+        lock = holder.acquire("r", TTL)
+        assert lock
+        assert thief.acquire("other", TTL)
+        restart(masters, 0, 1, 2)
+        assert [master.connections for master in thief.health()] == [1] * 5
+        assert not granted(partial(thief.acquire, "r", TTL, blocking=False))
+        assert lock.locked()
 
 
 def test_a_marker_that_survived_with_the_data_is_another_process(
