@@ -38,6 +38,13 @@ def remove_ended(bodies: list[Body], owner: object, destroyed: bool) -> Body:
     return ended
 
 
+def remove_bodies_of(bodies: list[Body], lease: Lease) -> None:
+    """Remove what is left of the bodies that began with ``lease``, which has ended with them."""
+    for body in bodies.copy():
+        if body[1] is lease:
+            bodies.remove(body)
+
+
 def number_of(owners: Sequence[object], owner: object, destroyed: bool) -> int | None:
     """Which of the bodies of ``owners`` is it that ``owner`` ends? None: none of them.
 

@@ -12,7 +12,7 @@ from ..algorithm import procedures
 from ..algorithm.batch import UnfinishedBatch
 from ..algorithm.lock_kind import LockKind
 from ..errors import ConfigError, LockLost
-from ..locks.bodies import Body
+from ..locks.bodies import Body, remove_bodies_of
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, refuse_unknown
 from ..locks.decorated import check_plain
@@ -209,6 +209,7 @@ class Lock(LockState):
         except BaseException:  # a signal handler raised, perhaps before the release began
             if lease is not None and not self.in_another_body(lease, threading.get_ident()):
                 release(self, self._core.masters, lease)
+                remove_bodies_of(self._bodies or [], lease)
             raise
 
 

@@ -604,6 +604,7 @@ KINDS = [
             "not self.in_another_body(lease, threading",
             "lease is (threading",
         ),
+        ("interrupted-end-leaves-its-body", "remove_bodies_of(self._bodies or [], lease)", "pass"),
         ("interrupted-batch-releases-for-another-thread", "            held = leases_of(self, locks)\n", ""),
     ),
     *of(

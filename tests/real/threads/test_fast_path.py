@@ -234,6 +234,24 @@ def test_an_interrupted_end_keeps_the_lease_of_another_body(valkey: Masters, con
     assert number > 2
 
 
+def test_an_interrupted_end_leaves_no_body(valkey: Masters, connected: MakeClient) -> None:
+    """Another thread ends the next body. Catches: an end that takes an old body for its own."""
+    c = connected(valkey)
+    for number in range(1, 1000):  # not before its first step
+        lock = c.lock("k", TTL)
+        leave = partial(lock.__exit__, None, None, None)
+        lock.__enter__()
+        moment = interrupted(leave, number, spared=WHOLE)
+        assert not lock.locked(), moment
+        lock.__enter__()
+        start(leave).result(DEADLINE)
+        assert not lock.locked(), moment
+        nothing_left(valkey)
+        if moment is None:
+            break
+    assert number > 1
+
+
 def test_an_interrupted_release_keeps_the_lease_of_another_thread(
     valkey: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
