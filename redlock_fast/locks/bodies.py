@@ -41,7 +41,7 @@ def remove_ended(bodies: list[Body], owner: object, destroyed: bool) -> Body:
 def remove_bodies_of(bodies: list[Body], lease: Lease) -> None:
     """Remove what is left of the bodies that began with ``lease``, which has ended with them."""
     for body in bodies.copy():
-        if body[1] is lease:
+        if body.lease is lease:
             bodies.remove(body)
 
 
