@@ -239,7 +239,11 @@ async def test_one_master_fails_in_the_middle(masters: Masters, aclient: MakeAio
 
 async def progress(c: AsyncFastRedlock, cycles: int) -> None:
     enough = c.stats().released + cycles
-    await until(lambda: c.stats().released >= enough, f"another {cycles} cycles, at {c.stats()}")
+    try:
+        await until(lambda: c.stats().released >= enough, f"another {cycles} cycles, {enough} in all")
+    except AssertionError as error:
+        error.add_note(f"{c.stats()}, {c.health()}")
+        raise
 
 
 @pytest.mark.parametrize("delay", [fixed(0.02), jitter(1, 0.02)], ids=["late", "jitter"])
