@@ -7,7 +7,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -220,14 +220,14 @@ async def test_one_master_fails_in_the_middle(masters: Masters, aclient: MakeAio
             stop = asyncio.Event()
             tasks = [asyncio.create_task(work_until(stop, c, name)) for name in range(16)]
             for _ in range(2):
-                await progress(c, 200)
+                await progress(c, 200, tasks)
                 if trouble == "killed":
                     masters[2].kill()
                 elif trouble == "hung":
                     masters[2].pause()
                 else:
                     proxy.cut()
-                await progress(c, 500)
+                await progress(c, 500, tasks)
                 if trouble == "killed":
                     masters[2].restart()
                 masters[2].resume()
@@ -237,11 +237,18 @@ async def test_one_master_fails_in_the_middle(masters: Masters, aclient: MakeAio
             await clean(masters)
 
 
-async def progress(c: AsyncFastRedlock, cycles: int) -> None:
+async def progress(c: AsyncFastRedlock, cycles: int, tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Wait until ``tasks`` have made so many cycles. Raises what one of them has raised."""
     enough = c.stats().released + cycles
     try:
-        await until(lambda: c.stats().released >= enough, f"another {cycles} cycles, {enough} in all")
-    except AssertionError as error:
+        await until(
+            lambda: c.stats().released >= enough or any(task.done() for task in tasks),
+            f"another {cycles} cycles, {enough} in all",
+        )
+        for task in tasks:
+            if task.done():
+                task.result()
+    except BaseException as error:
         error.add_note(f"{c.stats()}, {c.health()}")
         raise
 
