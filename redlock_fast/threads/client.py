@@ -583,8 +583,8 @@ class FastRedlock(BaseClient):
             return drive(release_many(self, locks, held), self.masters)
         except ConfigError:
             raise
-        except BaseException:
-            drive(release_many(self, locks, held), self.masters)  # a signal handler raised before it began?
+        except BaseException:  # a signal handler raised, perhaps before it began
+            drive(release_many(self, locks, held), self.masters)
             raise
 
     def extend_many(self, locks: Sequence[Lock], ttl: float | None = None) -> list[bool]:
