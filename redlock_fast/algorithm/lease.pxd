@@ -1,6 +1,7 @@
 # How algorithm/lease.py is compiled: the same source, with fields that C can reach.
 
 cimport cython
+cimport machine
 
 from redlock_fast.algorithm.lock_kind cimport LockKind, release
 
@@ -16,8 +17,10 @@ cdef class Lease:
     cdef public int released
     cdef public int refused
     cdef public int at_exit
+    cdef public unsigned long thread
 
     cpdef object release_requests(self)
+    cpdef object give_up(self)
     cpdef bint refuse(self) except -1
 
 cdef class KindLease(Lease):

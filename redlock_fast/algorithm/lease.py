@@ -7,6 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from ..engine.contract import Request, Votes
+from . import machine
 from .lock_kind import LockKind, release
 from .master_lists import MasterLists
 
@@ -17,8 +18,9 @@ AS_CLIENT, RELEASE_AT_EXIT, KEEP_AT_EXIT = 0, 1, 2
 class Lease:
     """The lease of a plain lock: ``token`` in ``key``, valid until ``deadline`` by the lease clock.
 
-    ``sent``: the mask of the masters that may have the token. There may be many leases: the object is small,
-    and where it is compiled the garbage collector does not track it.
+    ``sent``: the mask of the masters that may have the token. ``thread``: the number of the thread that got
+    it. There may be many leases: the object is small, and where it is compiled the garbage collector does not
+    track it.
     """
 
     __slots__ = (
@@ -30,6 +32,7 @@ class Lease:
         "refused",
         "released",
         "sent",
+        "thread",
         "token",
         "ttl",
         "validity",
@@ -50,6 +53,7 @@ class Lease:
         self.released: int = 0  # releases that have begun; counted before the first one is sent
         self.refused: int = 0  # those of them that found it ended
         self.at_exit: int = AS_CLIENT
+        self.thread: int = machine.thread_id()
 
     @property
     def lock_kind(self) -> LockKind:
@@ -64,6 +68,11 @@ class Lease:
     def release_requests(self) -> list[Request]:
         """The requests that release it on all masters that may have it."""
         return release(self.key, self.token, self.sent, self.ttl)
+
+    def give_up(self) -> None:
+        """Note a release by a closed client. The end of the interpreter sends it, if one is under way."""
+        if self.at_exit == AS_CLIENT:
+            self.at_exit = RELEASE_AT_EXIT
 
     def refuse(self) -> bool:
         """Note a release that found the lease ended. Returns whether it had ended before all of its releases.
@@ -117,6 +126,7 @@ def plain_lease(key: bytes, token: bytes, sent: int, ttl: float, end: float, val
     made.lost = False
     made.released = made.refused = 0
     made.at_exit = 0  # AS_CLIENT: compiled code looks a global up
+    made.thread = machine.thread_id()
     return made
 
 

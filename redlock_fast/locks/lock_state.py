@@ -301,7 +301,10 @@ class LockState:
         ``only``: no other lease. Another thread may have acquired the lock since.
         """
         lease = self._own_lease()
-        if lease is None or self._client_state.closed or (only is not None and lease is not only):
+        if lease is None or (only is not None and lease is not only):
+            return None
+        if self._client_state.closed:
+            lease.give_up()
             return None
         if self._auto_extension is not None:
             self._auto_extension.stop(lease)

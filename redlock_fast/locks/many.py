@@ -133,6 +133,8 @@ def release_many(
     """
     held = leases_of(core, locks)
     if core.client_state.closed:
+        for lease in held.values():
+            lease.give_up()
         held = {}
     elif leases is not None:
         held = {lock: lease for lock, lease in held.items() if leases.get(lock) is lease}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
@@ -62,17 +61,14 @@ class SingleRunState(Generic[L]):
         self._new_lock("name" if callable(resource) else resource)  # raises ConfigError, before the first run
 
     def _new_lock(self, resource: Any) -> L:
-        options = self._options
-        if threading.current_thread().daemon:  # its job goes on while the interpreter ends
-            options = {"release_at_exit": False, **options}
-        lock = self._lock_of(resource, self._ttl, **options)
+        lock = self._lock_of(resource, self._ttl, **self._options)
         once_per = self._once_per
         if once_per is None:
             return lock
         number("once_per", once_per, above=0.0, high=lock._core.max_ttl)
         if lock.ttl <= once_per:
             return lock
-        return self._lock_of(resource, once_per, **options)  # masters never shorten a lease
+        return self._lock_of(resource, once_per, **self._options)  # masters never shorten a lease
 
     def _for_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The single run of one call of a decorated function."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..algorithm.batch import undo_leases
-from ..algorithm.lease import KEEP_AT_EXIT, RELEASE_AT_EXIT, Lease
+from ..algorithm.lease import AS_CLIENT, RELEASE_AT_EXIT, Lease
 from ..algorithm.local_queue import LocalQueue, QueueEntry
 from ..algorithm.policy import Policy
 from ..engine.contract import FAULT, NOT_ASKED, Engine, Votes
@@ -236,8 +236,15 @@ class Masters:
     # --- the end of the interpreter ---
 
     def _held_until_exit(self) -> list[Lease]:
-        default = RELEASE_AT_EXIT if self.release_at_exit else KEEP_AT_EXIT
-        return [one for one in list(self.client_state.held) if (one.at_exit or default) == RELEASE_AT_EXIT]
+        """What the end of the interpreter releases: by default nothing that a running thread still uses."""
+        used = {thread.ident for thread in threading.enumerate() if thread.daemon}
+
+        def is_released(lease: Lease) -> bool:
+            if lease.at_exit == AS_CLIENT:
+                return self.release_at_exit and lease.thread not in used
+            return lease.at_exit == RELEASE_AT_EXIT
+
+        return list(filter(is_released, list(self.client_state.held)))
 
     def _stop_at_exit(self, threads: bool) -> bool:
         """Close the client for new calls if it has leases to release, or may get some from ``threads``."""
@@ -280,6 +287,9 @@ def release_held() -> None:
     While other threads run, a client that holds nothing yet is closed, too: its threads may be granted what
     they asked for before. The clients are closed first: otherwise a waiting thread would get the lock. Each
     client takes CLOSE_TIMEOUT at most.
+
+    The other threads are daemon threads. They go on until the interpreter is gone. So what they hold is
+    released when they release it themselves, for as long as this takes; otherwise it ends with its lease.
     """
     end = time.monotonic() + CLOSE_TIMEOUT
     ours = "redlock-fast-", threading.current_thread().name

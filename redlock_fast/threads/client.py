@@ -266,8 +266,8 @@ class FastRedlock(BaseClient):
             guard is off. See docs/renewal.md.
         fencing_retention: How long a fencing counter outlives its last use; at least ``max_ttl``, because it
             must outlive every lease, and at most ten years.
-        release_at_exit: Whether held locks are released when the interpreter exits. (A killed process
-            releases no locks.)
+        release_at_exit: Whether held locks are released when the interpreter exits, but for those that daemon
+            threads still use: these threads go on until it is gone. (A killed process releases no locks.)
         timeout: How long ``with`` and ``acquire()`` try by default; None: no end while another holder has the
             lock. A lock's own option overrides it, also with None.
         auto_extend: Whether locks are extended in the background by default; see [`lock`][]. A lock's own
@@ -333,8 +333,8 @@ class FastRedlock(BaseClient):
             max_hold: With ``auto_extend``: renewal ends the lease at the latest this many seconds after the
                 grant; None: no bound. By default the client's ``max_hold``, which is an hour. At 80 % of it
                 the log has ``lock-held-long``. An explicit extend() may go beyond it.
-            release_at_exit: Whether the lock is released when the interpreter exits; None: as the client's
-                option says.
+            release_at_exit: Whether the lock is released when the interpreter exits, also if a daemon thread
+                uses it; None: as the client's option says.
             label: The use of the lock, one of a few, such as ``"checkout"``: a label of the histograms of
                 waiting and holding times. At most 64 printable characters; a client has at most 100
                 labels, and counts further ones as ``other``. None: the client's ``label``. See

@@ -857,10 +857,17 @@ KINDS = [
     ),
     Mutant(
         "a-job-goes-on-without-its-lock-at-exit",
-        "redlock_fast/locks/single_run.py",
-        "if threading.current_thread().daemon:",
-        "if False:",
-        "tests/real/masters/test_at_exit.py::test_a_job_of_a_daemon_thread_keeps_its_lock",
+        "redlock_fast/masters/masters.py",
+        "self.release_at_exit and lease.thread not in used",
+        "self.release_at_exit",
+        "tests/real/masters/test_at_exit.py::test_jobs_of_daemon_threads_keep_their_locks",
+    ),
+    Mutant(
+        "what-ends-during-the-exit-is-kept",
+        "redlock_fast/algorithm/lease.py",
+        "        if self.at_exit == AS_CLIENT:\n            self.at_exit = RELEASE_AT_EXIT\n",
+        "        pass\n",
+        "tests/real/masters/test_at_exit.py::test_threads_that_work_to_the_end",
     ),
     Mutant(
         "a-run-begins-beside-a-skipped-one",

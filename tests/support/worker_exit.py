@@ -74,17 +74,30 @@ def ask(client: FastRedlock) -> None:
         time.sleep(0.001)
 
 
-def run_a_job(client: FastRedlock) -> None:
-    """A daemon thread runs a job, which goes on to the end of the process."""
-    begun = threading.Event()
+def run_jobs(client: FastRedlock) -> None:
+    """Daemon threads run jobs of several kinds, which go on to the end of the process."""
+    begun = [threading.Event() for _ in range(3)]
 
-    @client.single_run("job", TTL)
-    def job() -> None:
-        begun.set()
+    @client.single_run("single run", TTL)
+    def single_run() -> None:
+        begun[0].set()
         threading.Event().wait()
 
-    threading.Thread(target=job, daemon=True).start()
-    begun.wait()
+    def body() -> None:
+        with client.lock("body", TTL):
+            begun[1].set()
+            threading.Event().wait()
+
+    def batch() -> None:
+        held = client.acquire_many(["one", "two"], TTL)
+        begun[2].set()
+        threading.Event().wait()
+        del held
+
+    for job in (single_run, body, batch):
+        threading.Thread(target=job, daemon=True).start()
+    for event in begun:
+        event.wait()
 
 
 def acquire_many(client: FastRedlock) -> None:
@@ -124,8 +137,8 @@ def main(how: str, engine: str, release: str, *urls: str) -> None:
             at_end = ask
         elif how == "batch":
             at_end = acquire_many
-        elif how == "job":
-            at_end = run_a_job
+        elif how == "jobs":
+            at_end = run_jobs
         elif how == "working":
             at_end = work
         else:

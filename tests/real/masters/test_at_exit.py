@@ -61,7 +61,7 @@ def test_a_waiting_thread_of_the_process_does_not_get_them(masters: Masters, eng
 
 @pytest.mark.parametrize("turn", range(3))
 def test_threads_that_work_to_the_end(valkey: Masters, engine_name: str, turn: int) -> None:
-    """Catches: a lease that a thread is granted after those that are held were looked for."""
+    """Catches: a lease that a thread gives up, or is granted, after those that are held were looked for."""
     assert end(valkey, "working", engine_name) == 0
     assert sizes(valkey) == [0] * 5, f"before the process was gone, turn {turn}"
 
@@ -83,10 +83,10 @@ def test_parts_of_a_batch_are_released(valkey: Masters, engine_name: str) -> Non
     assert sizes(valkey) == [0] * 5, "before the process was gone"
 
 
-def test_a_job_of_a_daemon_thread_keeps_its_lock(valkey: Masters, engine_name: str) -> None:
-    """The job goes on while other functions that were registered with atexit run."""
-    assert end(valkey, "job", engine_name) == 0
-    assert sorted(sizes(valkey))[2] == 1, "on a quorum, to the end of its lease"
+def test_jobs_of_daemon_threads_keep_their_locks(valkey: Masters, engine_name: str) -> None:
+    """They go on while other functions that were registered with atexit run."""
+    assert end(valkey, "jobs", engine_name) == 0
+    assert sorted(sizes(valkey))[2] == 4, "on a quorum, to the end of their leases"
 
 
 def test_a_stopped_master_does_not_hold_it_up(valkey: Masters, engine_name: str) -> None:
