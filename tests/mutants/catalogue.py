@@ -867,7 +867,7 @@ KINDS = [
         "redlock_fast/algorithm/lease.py",
         "        if self.at_exit == AS_CLIENT:\n            self.at_exit = RELEASE_AT_EXIT\n",
         "        pass\n",
-        "tests/real/masters/test_at_exit.py::test_threads_that_work_to_the_end",
+        "tests/real/masters/test_at_exit.py::test_jobs_that_end_during_the_exit_keep_nothing",
     ),
     Mutant(
         "a-run-begins-beside-a-skipped-one",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import sys
 import threading
@@ -10,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from redlock_fast import AsyncFastRedlock, FastRedlock
+from redlock_fast import AsyncFastRedlock, FastRedlock, LockLost
 from redlock_fast.algorithm import batch as batches
 
 TTL = 30.0
@@ -100,6 +101,33 @@ def run_jobs(client: FastRedlock) -> None:
         event.wait()
 
 
+def end_jobs(client: FastRedlock) -> None:
+    """Daemon threads leave their jobs when the end of the process has closed the client, and go on."""
+    begun = [threading.Event(), threading.Event()]
+
+    def until_closed() -> None:
+        while not client.client_state.closed:
+            time.sleep(0.001)
+
+    def body() -> None:
+        with contextlib.suppress(LockLost), client.lock("body", TTL):
+            begun[0].set()
+            until_closed()
+        threading.Event().wait()
+
+    def batch() -> None:
+        held = client.acquire_many(["one", "two"], TTL)
+        begun[1].set()
+        until_closed()
+        client.release_many([lock for lock in held if lock])
+        threading.Event().wait()
+
+    for job in (body, batch):
+        threading.Thread(target=job, daemon=True).start()
+    for event in begun:
+        event.wait()
+
+
 def acquire_many(client: FastRedlock) -> None:
     """A daemon thread acquires a batch of two parts. Returns when it has the first, where it stays."""
     granted, start_attempts = threading.Event(), batches.start_attempts
@@ -139,6 +167,8 @@ def main(how: str, engine: str, release: str, *urls: str) -> None:
             at_end = acquire_many
         elif how == "jobs":
             at_end = run_jobs
+        elif how == "ended jobs":
+            at_end = end_jobs
         elif how == "working":
             at_end = work
         else:

@@ -89,6 +89,12 @@ def test_jobs_of_daemon_threads_keep_their_locks(valkey: Masters, engine_name: s
     assert sorted(sizes(valkey))[2] == 4, "on a quorum, to the end of their leases"
 
 
+def test_jobs_that_end_during_the_exit_keep_nothing(valkey: Masters, engine_name: str) -> None:
+    """Their threads go on. Catches: a release that a closed client ignores."""
+    assert end(valkey, "ended jobs", engine_name) == 0
+    assert sizes(valkey) == [0] * 5
+
+
 def test_a_stopped_master_does_not_hold_it_up(valkey: Masters, engine_name: str) -> None:
     """It executes what it was sent when it goes on, although the process has ended."""
     assert end(valkey, "end", engine_name, before_end=valkey[4].pause) == 24
