@@ -59,9 +59,17 @@ def current_task() -> asyncio.Task[Any] | None:
 
 
 def task_reference() -> weakref.ref[asyncio.Task[Any]] | None:
-    """A reference to the running task, which does not keep it."""
+    """A reference to the running task, which does not keep it.
+
+    It has a callback, because Python 3.15 clears a reference without one after the coroutine of a destroyed
+    task has ended: the end of a body would find its task alive.
+    """
     task = current_task()
-    return None if task is None else weakref.ref(task)
+    return None if task is None else weakref.ref(task, _on_collected)
+
+
+def _on_collected(reference: object) -> None:
+    pass
 
 
 class AsyncRLock(Reentrant):
