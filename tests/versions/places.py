@@ -58,6 +58,7 @@ class Place:
         more = [*self.outside(Path("/opt")).glob("*/bin")]
         if self.here:
             more += Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/*/bin")
+            more.append(Path(sys.base_prefix, "bin"))  # of this Python, which may not be on PATH
         inside = [Path("/") / folder.relative_to(self.root) for folder in sorted(more)]
         found: dict[str, Path] = {}
         for program in self._programs([*self.path, *inside]):
