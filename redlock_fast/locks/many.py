@@ -125,19 +125,18 @@ def _check_time(core: BaseClient, held: list[Lease | None]) -> None:
 
 
 def release_many(
-    core: BaseClient, locks: Sequence[LockState], leases: dict[LockState, Lease] | None = None
+    core: BaseClient, locks: Sequence[LockState], held: dict[LockState, Lease] | None = None
 ) -> Generator[Effect, Any, list[bool]]:
     """Release each lock. Returns False for each that was not held, or whose lease had ended.
 
-    ``leases``: those of ``locks``; no others are released.
+    ``held``: the leases to release; None: those that ``locks`` have now.
     """
-    held = leases_of(core, locks)
+    if held is None:
+        held = leases_of(core, locks)
     if core.client_state.closed:
         for lease in held.values():
             lease.give_up()
         held = {}
-    elif leases is not None:
-        held = {lock: lease for lock, lease in held.items() if leases.get(lock) is lease}
     stop_auto_extension(held)
     try:
         alive = yield from _by_parts(core, held, batches.release)
@@ -153,6 +152,11 @@ def release_many(
                 core.client_state.counts.expired += 1
                 lock.note_loss(lease)
     return _for_each(locks, held, alive)
+
+
+def not_released(held: dict[LockState, Lease] | None) -> dict[LockState, Lease] | None:
+    """What locks still have of the leases in ``held``. None if that is None."""
+    return held and {lock: lease for lock, lease in held.items() if lock._lease is lease}
 
 
 def extend_many(

@@ -18,7 +18,7 @@ from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, refuse_
 from ..locks.decorated import check_plain
 from ..locks.failures import is_locked
 from ..locks.lock_state import LockState, plain_lock
-from ..locks.many import acquire_many, extend_many, leases_of, release_many
+from ..locks.many import acquire_many, extend_many, leases_of, not_released, release_many
 from ..locks.multilock import multi_lock_kind
 from ..locks.options import (
     IfTaken,
@@ -584,7 +584,7 @@ class FastRedlock(BaseClient):
         except ConfigError:
             raise
         except BaseException:  # a signal handler raised, perhaps before it began
-            drive(release_many(self, locks, held), self.masters)
+            drive(release_many(self, locks, not_released(held)), self.masters)
             raise
 
     def extend_many(self, locks: Sequence[Lock], ttl: float | None = None) -> list[bool]:

@@ -640,7 +640,7 @@ KINDS = [
     Mutant(
         "interrupted-batch-stays-held",
         "redlock_fast/threads/client.py",
-        "            drive(release_many(self, locks, held), self.masters)\n            raise",
+        "            drive(release_many(self, locks, not_released(held)), self.masters)\n            raise",
         "            raise",
         "tests/real/threads/test_fast_path.py::test_a_batch_that_is_interrupted_is_released",
     ),
