@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from redlock_fast import AsyncFastRedlock, FastRedlock, LockLost
@@ -48,20 +49,25 @@ def wait_for_all(client: FastRedlock) -> None:
         time.sleep(0.001)
 
 
+def start_daemons(*jobs: Callable[[threading.Event], object]) -> None:
+    """Run each job in a daemon thread. Returns when each has set its event."""
+    begun = [threading.Event() for _ in jobs]
+    for job, event in zip(jobs, begun, strict=True):
+        threading.Thread(target=job, args=(event,), daemon=True).start()
+    for event in begun:
+        event.wait()
+
+
 def work(client: FastRedlock) -> None:
     """Eight daemon threads acquire and release, to the end of the process. Returns when all have begun."""
-    begun = [threading.Event() for _ in range(8)]
 
-    def turns(number: int) -> None:
+    def turns(number: int, begun: threading.Event) -> None:
         while True:
             with client.lock(f"busy:{number}", TTL):
                 time.sleep(0.0005)
-            begun[number].set()
+            begun.set()
 
-    for number in range(8):
-        threading.Thread(target=turns, args=(number,), daemon=True).start()
-    for event in begun:
-        event.wait()
+    start_daemons(*(partial(turns, number) for number in range(8)))
 
 
 def ask(client: FastRedlock) -> None:
@@ -77,55 +83,47 @@ def ask(client: FastRedlock) -> None:
 
 def run_jobs(client: FastRedlock) -> None:
     """Daemon threads run jobs of several kinds, which go on to the end of the process."""
-    begun = [threading.Event() for _ in range(3)]
 
     @client.single_run("single run", TTL)
-    def single_run() -> None:
-        begun[0].set()
+    def single_run(begun: threading.Event) -> None:
+        begun.set()
         threading.Event().wait()
 
-    def body() -> None:
+    def body(begun: threading.Event) -> None:
         with client.lock("body", TTL):
-            begun[1].set()
+            begun.set()
             threading.Event().wait()
 
-    def batch() -> None:
+    def batch(begun: threading.Event) -> None:
         held = client.acquire_many(["one", "two"], TTL)
-        begun[2].set()
+        begun.set()
         threading.Event().wait()
         del held
 
-    for job in (single_run, body, batch):
-        threading.Thread(target=job, daemon=True).start()
-    for event in begun:
-        event.wait()
+    start_daemons(single_run, body, batch)
 
 
 def end_jobs(client: FastRedlock) -> None:
     """Daemon threads leave their jobs when the end of the process has closed the client, and go on."""
-    begun = [threading.Event(), threading.Event()]
 
     def until_closed() -> None:
         while not client.client_state.closed:
             time.sleep(0.001)
 
-    def body() -> None:
+    def body(begun: threading.Event) -> None:
         with contextlib.suppress(LockLost), client.lock("body", TTL):
-            begun[0].set()
+            begun.set()
             until_closed()
         threading.Event().wait()
 
-    def batch() -> None:
+    def batch(begun: threading.Event) -> None:
         held = client.acquire_many(["one", "two"], TTL)
-        begun[1].set()
+        begun.set()
         until_closed()
         client.release_many([lock for lock in held if lock])
         threading.Event().wait()
 
-    for job in (body, batch):
-        threading.Thread(target=job, daemon=True).start()
-    for event in begun:
-        event.wait()
+    start_daemons(body, batch)
 
 
 def acquire_many(client: FastRedlock) -> None:

@@ -156,6 +156,23 @@ def test_an_interrupt_keeps_the_lock_that_another_thread_acquires(
     assert kept > (3 if options else 0)
 
 
+def outlive_lease(lock: Lock, clock: Jumping, valkey: Masters) -> None:
+    """Enter ``lock``. Its body goes on when the lease has ended, and no master has the key."""
+    lock.__enter__()
+    clock.jump(TTL + 1)
+    assert all(master.ask("DEL k") for master in valkey)
+
+
+def elsewhere(call: Callable[[], Any]) -> Any:
+    """The result of ``call`` in another thread."""
+    return start(call).result(DEADLINE)
+
+
+def leave(lock: Lock) -> None:
+    with contextlib.suppress(LockLost):
+        lock.__exit__(None, None, None)
+
+
 @pytest.mark.parametrize("way", ["fast path", "procedure"])
 def test_the_end_of_with_keeps_the_lease_of_a_body_that_begins(
     valkey: Masters, connected: MakeClient, way: str
@@ -163,20 +180,13 @@ def test_the_end_of_with_keeps_the_lease_of_a_body_that_begins(
     """At each moment of its begin in another thread. Catches: a body whose lease is released."""
     clock = Jumping()
     c = connected(valkey, clock=clock)
-
-    def leave() -> None:
-        with contextlib.suppress(LockLost):
-            lock.__exit__(None, None, None)
-
     files = threads_client.__file__, driver.__file__, procedures.__file__
     number, found = 0, True
     while found:
         lock = c.lock("k", TTL, timeout=5.0 if way == "procedure" else None)
-        lock.__enter__()
-        clock.jump(TTL + 1)
-        assert all(master.ask("DEL k") for master in valkey)
-        begin = partial(at_moment, number, lock.__enter__, lambda: start(leave).result(DEADLINE))
-        found = start(partial(begin, files.__contains__)).result(DEADLINE)
+        outlive_lease(lock, clock, valkey)
+        end = partial(elsewhere, partial(leave, lock))
+        found = elsewhere(partial(at_moment, number, lock.__enter__, end, files.__contains__))
         assert lock.locked(), number
         assert lock.release()
         nothing_left(valkey)
@@ -190,20 +200,12 @@ def test_the_end_of_with_keeps_a_lease_that_is_granted_during_it(
     """At each moment of the end. Catches: a release of what the object holds by then."""
     clock = Jumping()
     c = connected(valkey, clock=clock)
-
-    def leave() -> None:
-        with contextlib.suppress(LockLost):
-            lock.__exit__(None, None, None)
-
     number, found = 0, True
     while found:
         lock = c.lock("k", TTL)
-        lock.__enter__()
-        clock.jump(TTL + 1)
-        assert all(master.ask("DEL k") for master in valkey)
-        enter = lock.__enter__
-        begin = partial(at_moment, number, leave, lambda: start(enter).result(DEADLINE))  # noqa: B023
-        found = begin(threads_client.__file__.__eq__)
+        outlive_lease(lock, clock, valkey)
+        enter = partial(elsewhere, lock.__enter__)
+        found = at_moment(number, partial(leave, lock), enter, threads_client.__file__.__eq__)
         assert lock.release() is found, number
         nothing_left(valkey)
         number += 1
@@ -214,18 +216,12 @@ def test_an_interrupted_end_keeps_the_lease_of_another_body(valkey: Masters, con
     """At each moment of the end of a body whose lease had ended. Catches: a release of the other's lease."""
     clock = Jumping()
     c = connected(valkey, clock=clock)
-
-    def leave() -> None:
-        with contextlib.suppress(LockLost):
-            lock.__exit__(None, None, None)
-
     for number in range(1000):
         lock = c.lock("k", TTL)
-        lock.__enter__()
-        clock.jump(TTL + 1)
-        assert all(master.ask("DEL k") for master in valkey)
-        assert start(lock.__enter__).result(DEADLINE) is lock
-        moment = interrupted(leave, number, inside=("threads", "locks/lock_state.py", "locks/procedures.py"))
+        outlive_lease(lock, clock, valkey)
+        assert elsewhere(lock.__enter__) is lock
+        inside = "threads", "locks/lock_state.py", "locks/procedures.py"
+        moment = interrupted(partial(leave, lock), number, inside=inside)
         assert lock.locked(), moment
         assert lock.release()
         nothing_left(valkey)
