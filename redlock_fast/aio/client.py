@@ -37,7 +37,7 @@ from .driver import acquire, drive, drive_now, release
 from .leader import AsyncLeader
 from .loop import LoopBinding
 from .owner_names import RunningTask
-from .renewal import CancelledBody, LoopRenewal, loop_auto_extension
+from .renewal import BodyTask, LoopRenewal, loop_auto_extension
 from .rlock import AsyncRLock, TaskOwner, task_reference
 from .single_run import AsyncSingleRun
 
@@ -127,14 +127,14 @@ class AsyncLock(LockState):
         if outcome is not self._lease:
             await drive(entered(self, outcome), binding)
         cancels = self._auto_extension is not None and self._auto_extension.cancels
-        self.begin_body(Body(task_reference(), self._lease, CancelledBody() if cancels else None))
+        self.begin_body(Body(task_reference(), self._lease, BodyTask() if cancels else None))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         body, alive = self.end_body(task_reference(), kind is GeneratorExit), False
-        if body is not None and body.cancelled is not None and body.cancelled.left(kind):
+        if body is not None and body.task is not None and body.task.left(kind):
             error = None  # the cancellation came from the loss, which __aexit__ reports as LockLost
         bound = self._core.bound
         if not self.in_another_body(self._lease):

@@ -152,8 +152,8 @@ async def _finish(result: Awaitable[Any]) -> None:
         log_error("on-lost-error")
 
 
-class CancelledBody:
-    """Cancels the body of an ``async with`` on a loss, as ``asyncio.timeout`` does.
+class BodyTask:
+    """The task of a body of ``async with``, which a loss cancels, as ``asyncio.timeout`` does.
 
     The reference to the task is weak, so that a task without other references can be collected.
     """

@@ -70,7 +70,7 @@ class Lease:
         return release(self.key, self.token, self.sent, self.ttl)
 
     def give_up(self) -> None:
-        """Note a release by a closed client. The end of the interpreter sends it, if one is under way."""
+        """Note a release by a closed client. At the end of the interpreter it is sent."""
         if self.at_exit == AS_CLIENT:
             self.at_exit = RELEASE_AT_EXIT
 

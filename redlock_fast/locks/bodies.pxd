@@ -7,7 +7,7 @@ from redlock_fast.algorithm.lease cimport Lease
 cdef class Body:
     cdef readonly object owner
     cdef public Lease lease
-    cdef readonly object cancelled
+    cdef readonly object task
 
 cpdef Body remove_ended(list bodies, object owner, bint destroyed)
 

@@ -17,15 +17,16 @@ from ..algorithm.lease import Lease
 class Body:
     """``owner``: the number of its thread, or a reference to its task; None: it is a call of ``acquire``.
 
-    ``lease``: what it was granted, or None. ``cancelled``: what a loss of the lease cancels, or None.
+    ``lease``: what it was granted, or None. ``task``: with asyncio the ``BodyTask`` that a loss of the lease
+    cancels, or None.
     """
 
-    __slots__ = ("cancelled", "lease", "owner")
+    __slots__ = ("lease", "owner", "task")
 
-    def __init__(self, owner: object = None, lease: Lease | None = None, cancelled: Any = None) -> None:
+    def __init__(self, owner: object = None, lease: Lease | None = None, task: Any = None) -> None:
         self.owner: object = owner
         self.lease: Lease | None = lease
-        self.cancelled: Any = cancelled
+        self.task: Any = task
 
 
 def remove_ended(bodies: list[Body], owner: object, destroyed: bool) -> Body:
@@ -46,7 +47,7 @@ def remove_bodies_of(bodies: list[Body], lease: Lease) -> None:
 
 
 def number_of(owners: Sequence[object], owner: object, destroyed: bool) -> int | None:
-    """Which of the bodies of ``owners`` is it that ``owner`` ends? None: none of them.
+    """The number of the body that ``owner`` ends, among the bodies of ``owners``. None: it ends none of them.
 
     The bodies of one owner end in the reverse order. ``destroyed``: a coroutine or an async generator is
     closed, perhaps because its task does not exist any more. It ends inside the task that runs at that time.
@@ -69,5 +70,5 @@ def cancel_bodies(bodies: list[Body] | None, lost: Lease, reason: str) -> None:
     """Cancel the bodies of a lease that is lost. A lease of no body was acquired in the last one."""
     entries = [body for body in bodies or () if body.lease is lost] or (bodies or [])[-1:]
     for body in entries:
-        if body.cancelled is not None:
-            body.cancelled.cancel(reason)
+        if body.task is not None:
+            body.task.cancel(reason)

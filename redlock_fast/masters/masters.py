@@ -288,8 +288,8 @@ def release_held() -> None:
     they asked for before. The clients are closed first: otherwise a waiting thread would get the lock. Each
     client takes CLOSE_TIMEOUT at most.
 
-    The other threads are daemon threads. They go on until the interpreter is gone. So what they hold is
-    released when they release it themselves, for as long as this takes; otherwise it ends with its lease.
+    The other threads are daemon threads. They go on until the interpreter is gone. What such a thread holds
+    is released if the thread releases it before this function ends. Otherwise it ends with its lease.
     """
     end = time.monotonic() + CLOSE_TIMEOUT
     ours = "redlock-fast-", threading.current_thread().name
