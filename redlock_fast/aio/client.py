@@ -133,7 +133,8 @@ class AsyncLock(LockState):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        body, alive = self.end_body(task_reference(), kind is GeneratorExit), False
+        owner = task_reference() if self._bodies and len(self._bodies) > 1 else None  # one body needs none
+        body, alive = self.end_body(owner, kind is GeneratorExit), False
         if body is not None and body.task is not None and body.task.left(kind):
             error = None  # the cancellation came from the loss, which __aexit__ reports as LockLost
         bound = self._core.bound

@@ -121,8 +121,7 @@ class Lock(LockState):
         """Release what a call was granted before a signal handler raised in it, and no lease of another."""
         if body.lease is not None:
             release(self, self._core.masters, body.lease)
-            if body.owner is not None:
-                self.end_body(body.owner)
+            remove_bodies_of(self._bodies or [], body.lease)
 
     def release(self) -> bool:
         """Delete the key on all masters that may have it, if it still has this object's token.

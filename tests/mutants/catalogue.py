@@ -589,11 +589,7 @@ KINDS = [
             "if body.lease is not None:\n            release(",
             "if True:\n            release(",
         ),
-        (
-            "interrupted-with-leaves-its-body",
-            "                self.end_body(body.owner)\n",
-            "                pass\n",
-        ),
+        ("interrupted-with-leaves-its-body", "remove_bodies_of(self._bodies or [], body.lease)", "pass"),
         (
             "end-of-with-releases-what-another-began",
             "masters, lease)\n            self._left",
