@@ -12,6 +12,7 @@ import pytest
 from support.fleet import LONG, SOON, Fleet, MakeFleet, Stopwatch
 from support.forking import exit_code, fork_child, needs_fork
 from support.scripted import silent
+from support.signalling import ignore
 from support.waiting import eventually, start
 from support.watching import EVERYTHING, WATCHING, busy, expiring, get, invalidate, watch
 
@@ -143,7 +144,7 @@ def alarm() -> Iterator[None]:
     """SIGUSR1 raises KeyboardInterrupt."""
     before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN if before is None else before)
+    signal.signal(signal.SIGUSR1, ignore if before is None else before)
 
 
 @pytest.mark.parametrize("others", [0, 2])
@@ -213,5 +214,5 @@ def test_fork_from_a_signal_handler_that_interrupted_it(fleet: MakeFleet) -> Non
         assert f.ask(watch(b"k", 1), need=1).values == (1,)
         sending.result(SOON)
     finally:
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        signal.signal(signal.SIGUSR1, ignore)
     assert [exit_code(child) for child in children] == [0]

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from support.fleet import LONG, SOON, Fleet, MakeFleet, Stopwatch, acquire
 from support.scripted import silent
+from support.signalling import ignore
 from support.waiting import DEADLINE, start
 
 from redlock_fast.engine.contract import NO_REPLY, Wait
@@ -37,7 +38,7 @@ def handle() -> Iterator[Handle]:
 
     yield install
     # Not the default: a helper of a test that failed may still send one, and that would end the run.
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, ignore)
 
 
 @pytest.fixture

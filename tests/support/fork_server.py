@@ -155,8 +155,6 @@ def run(arguments: list[str], installed: list[str]) -> None:
 
 def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a terminal sends it to this process, too
-    for one in (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(one, signal.SIG_DFL)  # a test of the worker that starts this process may ignore it
     fd, root = sys.argv[1:]
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     installed = [place for place in sys.path[1:] if place not in known]

@@ -18,6 +18,10 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
+def ignore(number: int, frame: FrameType | None) -> None:
+    """A handler that does nothing. A process that a test starts inherits SIG_IGN, but no handler."""
+
+
 def to_main() -> None:
     main = threading.main_thread().ident
     assert main is not None
@@ -36,7 +40,7 @@ def handling(action: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         # Not the default: a helper of a test that failed may still send one, and that would end the run.
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        signal.signal(signal.SIGUSR1, ignore)
 
 
 @contextlib.contextmanager
