@@ -54,8 +54,8 @@ importlib.metadata.version = functools.cache(importlib.metadata.version)
 # Tests send these. A job in the background of a script has inherited that SIGINT and SIGQUIT are ignored, and
 # nohup that SIGHUP is: so would the processes that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
-signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+    signal.signal(number, signal.SIG_DFL)
 
 # Workers, and hundreds of small processes, read what one of them has compiled: outside of the tree, where the
 # environment forbids to write it beside the sources.

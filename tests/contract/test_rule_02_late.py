@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 
 import pytest
 from support.fleet import SOON, MakeFleet, Stopwatch, acquire
 from support.miniloop import Loop
 from support.scripted import silent
+from support.signalling import handling, to_main
 from support.waiting import start
 
 from redlock_fast.engine.contract import NO_REPLY, Wait
@@ -71,7 +70,7 @@ def test_a_request_with_a_quorum_does_not_go_on(fleet: MakeFleet) -> None:
 def test_a_thread_whose_signal_handler_takes_long(fleet: MakeFleet, stall: float) -> None:
     f = fleet(silent)
 
-    def handler(*_: object) -> None:
+    def handler() -> None:
         time.sleep(PAUSE)
         start(reply)
 
@@ -81,17 +80,12 @@ def test_a_thread_whose_signal_handler_takes_long(fleet: MakeFleet, stall: float
 
     def send_signal() -> None:
         f.session(0).wait_commands(1)
-        ident = threading.main_thread().ident
-        assert ident is not None
-        signal.pthread_kill(ident, signal.SIGUSR1)
+        to_main()
 
-    before = signal.signal(signal.SIGUSR1, handler)
-    try:
+    with handling(handler):
         start(send_signal)
         with Stopwatch() as watch:
             timeout = SOON if stall else TIMEOUT
             [votes] = f.engine.exchange([acquire(b"k", 1)], 1, timeout, Wait.EARLY, stall)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
     assert watch.seconds > PAUSE
     assert votes.values == (1,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ import pytest
 from support.fleet import LONG, SOON, Fleet, MakeFleet, Stopwatch
 from support.forking import exit_code, fork_child, needs_fork
 from support.scripted import silent
-from support.signalling import ignore
+from support.signalling import handling, interrupt, to_main
 from support.waiting import eventually, start
 from support.watching import EVERYTHING, WATCHING, busy, expiring, get, invalidate, watch
 
@@ -142,9 +141,8 @@ def test_nothing_happens_and_nothing_is_burnt(fleet: MakeFleet) -> None:
 @pytest.fixture
 def alarm() -> Iterator[None]:
     """SIGUSR1 raises KeyboardInterrupt."""
-    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGUSR1, ignore if before is None else before)
+    with handling(interrupt):
+        yield
 
 
 @pytest.mark.parametrize("others", [0, 2])
@@ -152,13 +150,12 @@ def test_interrupt(fleet: MakeFleet, alarm: None, others: int) -> None:
     f = fleet(busy, commands=WATCHING)
     before = len(f.session(0).commands)
     futures = [f.ask_in_background(watch(name, 1), need=1) for name in names_of(others)]
-    main = threading.get_ident()
     came = len(f.session(0).wait_commands(before + 2 * others))  # two commands for each
 
     def send() -> None:
         f.session(0).wait_commands(came + 2)
         eventually(lambda: not f.connection_state(0).pending, "the reply is there")
-        signal.pthread_kill(main, signal.SIGUSR1)
+        to_main()
 
     sending = start(send)
     with Stopwatch() as watched, pytest.raises(KeyboardInterrupt):
@@ -194,7 +191,7 @@ def test_fork_from_a_signal_handler_that_interrupted_it(fleet: MakeFleet) -> Non
     f = fleet(busy, commands=WATCHING)
     children = []
 
-    def handler(*_: object) -> None:
+    def fork_here() -> None:
         def action() -> None:
             f.engine.after_fork_in_child()
             assert f.engine.exchange([watch(b"k", 1)], 1, LONG)[0].faulty == 1
@@ -202,17 +199,12 @@ def test_fork_from_a_signal_handler_that_interrupted_it(fleet: MakeFleet) -> Non
         children.append(fork_child(action))
         f.session(0).send(EVERYTHING)
 
-    main = threading.get_ident()
-
     def send() -> None:
         f.session(0).wait_commands(2)
-        signal.pthread_kill(main, signal.SIGUSR1)
+        to_main()
 
-    signal.signal(signal.SIGUSR1, handler)
-    try:
+    with handling(fork_here):
         sending = start(send)
         assert f.ask(watch(b"k", 1), need=1).values == (1,)
         sending.result(SOON)
-    finally:
-        signal.signal(signal.SIGUSR1, ignore)
     assert [exit_code(child) for child in children] == [0]

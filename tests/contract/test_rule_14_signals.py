@@ -11,34 +11,24 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from types import FrameType
 from typing import Any
 
 import pytest
 from support.fleet import LONG, SOON, Fleet, MakeFleet, Stopwatch, acquire
 from support.scripted import silent
-from support.signalling import ignore
+from support.signalling import handling, interrupt, to_main
 from support.waiting import DEADLINE, start
 
 from redlock_fast.engine.contract import NO_REPLY, Wait
 
 Handle = Callable[[Callable[[], None]], None]
-MAIN = threading.main_thread()
 
 
 @pytest.fixture
 def handle() -> Iterator[Handle]:
-    """``handle(action)``: what SIGUSR1 does in this test."""
-
-    def install(action: Callable[[], None]) -> None:
-        def handler(number: int, frame: FrameType | None) -> None:
-            action()
-
-        signal.signal(signal.SIGUSR1, handler)
-
-    yield install
-    # Not the default: a helper of a test that failed may still send one, and that would end the run.
-    signal.signal(signal.SIGUSR1, ignore)
+    """``handle(action)``: what SIGUSR1 does from then on in this test."""
+    with contextlib.ExitStack() as stack:
+        yield lambda action: stack.enter_context(handling(action))
 
 
 @pytest.fixture
@@ -47,15 +37,6 @@ def no_gc() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
-
-
-def interrupt() -> None:
-    raise KeyboardInterrupt
-
-
-def to_main() -> None:
-    assert MAIN.ident is not None
-    signal.pthread_kill(MAIN.ident, signal.SIGUSR1)
 
 
 def to_process() -> None:

@@ -18,10 +18,6 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
-def ignore(number: int, frame: FrameType | None) -> None:
-    """A handler that does nothing. A process that a test starts inherits SIG_IGN, but no handler."""
-
-
 def to_main() -> None:
     main = threading.main_thread().ident
     assert main is not None
@@ -29,7 +25,7 @@ def to_main() -> None:
 
 
 @contextlib.contextmanager
-def handling(action: Callable[[], None]) -> Iterator[None]:
+def handling(action: Callable[[], object]) -> Iterator[None]:
     """What SIGUSR1 does in this block."""
 
     def handler(number: int, frame: FrameType | None) -> None:
@@ -40,7 +36,8 @@ def handling(action: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         # Not the default: a helper of a test that failed may still send one, and that would end the run.
-        signal.signal(signal.SIGUSR1, ignore)
+        # Not SIG_IGN: a process that a later test starts would inherit that.
+        signal.signal(signal.SIGUSR1, lambda *_: None)
 
 
 @contextlib.contextmanager

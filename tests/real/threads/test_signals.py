@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -17,6 +15,7 @@ import redis
 from support.keys import paused
 from support.makers import MakeClient, Raw
 from support.python_process import PythonProcess, support_program
+from support.signalling import handling, to_main
 from support.starting import fail_start
 from support.thorough import amount
 from support.waiting import DEADLINE, PROCESS_DEADLINE, eventually, start
@@ -171,19 +170,6 @@ def test_handler_that_uses_the_client(
     only(valkey, set())
 
 
-@contextlib.contextmanager
-def handling(action: Callable[[], object]) -> Iterator[Callable[[], None]]:
-    """SIGUSR1 does this in the main thread; what is yielded sends one."""
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        action()
-
-    main = threading.get_ident()
-    before = signal.signal(signal.SIGUSR1, handle)
-    yield lambda: signal.pthread_kill(main, signal.SIGUSR1)
-    signal.signal(signal.SIGUSR1, before)
-
-
 def test_handler_acquires_while_an_acquire_waits(valkey: Masters, client: MakeClient) -> None:
     """In the pause between two attempts, and while replies are due: the outer one goes on afterwards."""
     c = client(valkey, node_timeout=0.5)
@@ -198,10 +184,10 @@ def test_handler_acquires_while_an_acquire_waits(valkey: Masters, client: MakeCl
         except QuorumUnavailable:
             handled.append(False)
 
-    with handling(nested) as send:
+    with handling(nested):
         for expected in (True, False):
             with paused(valkey, *(() if expected else (0, 1, 2))):
-                timer = threading.Timer(0.1, send)
+                timer = threading.Timer(0.1, to_main)
                 timer.start()
                 with contextlib.suppress(QuorumUnavailable):
                     assert c.lock("outer", TTL).acquire(timeout=0.6) is False
@@ -218,8 +204,8 @@ def test_handler_releases_what_the_interrupted_acquire_waits_for(valkey: Masters
     c = client(valkey)
     holder = c.lock("handed over", TTL)
     assert holder.acquire()
-    with handling(holder.release) as send:
-        timer = threading.Timer(0.05, send)
+    with handling(holder.release):
+        timer = threading.Timer(0.05, to_main)
         timer.start()
         lock = c.lock("handed over", TTL, timeout=DEADLINE)
         assert lock.acquire()
