@@ -267,3 +267,9 @@ def test_a_shorter_run_is_no_night() -> None:
 def test_a_failed_target_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nightly, "commit", lambda: "a")
     assert nightly.run([sys.executable, "-c", "raise SystemExit(2)"])["result"] == "exit code 2"
+
+
+def test_a_record_has_no_path_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nightly, "commit", lambda: "a")
+    command = nightly.run([sys.executable, "-c", "", "ROOTS=/srv/roots"])["command"]
+    assert command.endswith("ROOTS=FOLDER")
