@@ -26,7 +26,8 @@ class WorkerPool:
 
     def __init__(self, workers: int, *, urls: Sequence[str], **setting: Any) -> None:
         self.results: list[dict[str, Any]] = []
-        self._messages: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
+        # Ctrl-C may interrupt a SimpleQueue anywhere. An interrupted Queue may unlock a reader's mutex.
+        self._messages: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
         self._cycles = [0] * workers
         self._ready = 0
         self._deadline = time.monotonic() + START_TIMEOUT

@@ -19,6 +19,8 @@ from collections.abc import Callable
 
 #: Returns the seconds that the next piece is held back.
 Delay = Callable[[], float]
+#: Tells one thread that an order is done. Unlike an Event, an exception may interrupt it at any moment.
+Signal = queue.SimpleQueue[None]
 
 #: Seconds to connect to the master, and for the thread to answer a call.
 TIMEOUT = 20.0
@@ -52,7 +54,7 @@ class Proxy:
         self._pending: list[tuple[float, int, Pipe, bytes | None]] = []
         self._number = itertools.count()
         self._closing = False
-        self._orders: queue.SimpleQueue[tuple[Callable[[], None], threading.Event]] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[tuple[Callable[[], None], Signal]] = queue.SimpleQueue()
         self._wake, self._woken = socket.socketpair()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -95,17 +97,19 @@ class Proxy:
 
     def _order(self, action: Callable[[], None]) -> None:
         """Have the thread do it, and wait for that."""
-        done = threading.Event()
+        done: Signal = queue.SimpleQueue()
         self._orders.put((action, done))
         self._wake.send(b".")
-        if not done.wait(TIMEOUT):
-            raise TimeoutError("the thread of the proxy does not answer")
+        try:
+            done.get(timeout=TIMEOUT)
+        except queue.Empty:
+            raise TimeoutError("the thread of the proxy does not answer") from None
 
     def _run_order(self) -> None:
         self._woken.recv(1)
         action, done = self._orders.get()
         action()
-        done.set()
+        done.put(None)
 
     def _stop(self) -> None:
         self._closing = True

@@ -7,11 +7,13 @@ import io
 import itertools
 import json
 import os
+import queue
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,8 +21,10 @@ from typing import Any
 
 import pytest
 from support.commands import command_lines
+from support.moments import moments
 from support.python_process import PythonProcess
-from support.waiting import eventually
+from support.signalling import interrupt
+from support.waiting import eventually, start
 
 from redlock_fast import cli
 from redlock_fast.cli.demo import run as _demo
@@ -231,6 +235,29 @@ def test_a_worker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_demo_pool, "START_TIMEOUT", -1.0)
     with pytest.raises(RedlockError, match="does not come to its end"):
         _demo_pool.WorkerPool(1, urls=["redis://127.0.0.1:1"], engine="auto", seconds=1).__enter__()
+
+
+def test_an_interrupt_at_any_moment_of_listen() -> None:
+    """It reaches the caller, and a thread that reads from a worker can still pass on a message."""
+    pool = _demo_pool.WorkerPool(1, urls=[], seconds=PATIENCE)
+    files = _demo_pool.__file__, queue.__file__, threading.__file__
+    raised: list[BaseException] = []
+
+    def listen() -> None:
+        try:
+            pool.listen(0.001)
+        except BaseException as error:
+            raised.append(error)
+
+    def pass_on() -> None:
+        assert [type(error) for error in raised] in ([], [KeyboardInterrupt])
+        raised.clear()
+        cycles = pool.cycles + 1
+        start(lambda: pool._messages.put((0, {"cycles": cycles}))).result(PATIENCE)
+        pool.listen()
+        assert pool.cycles == cycles
+
+    assert moments(listen, interrupt, pass_on, files.__contains__) >= 2
 
 
 # -- parts -------------------------------------------------------------------------------------
