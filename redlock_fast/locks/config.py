@@ -19,6 +19,9 @@ Options = TypeVar("Options", bound=Mapping[str, object])
 #: Characters.
 MAX_LABEL = 64
 
+#: The largest integer of which all smaller ones are floats, too.
+MAX_INTEGER = 1 << 53
+
 
 class ClientDefault(Enum):
     """The type of ``CLIENT_DEFAULT``, the value of a lock's option that the caller left to the client."""
@@ -58,22 +61,33 @@ def check_hold(max_hold: Any) -> float:
 
 
 def number(
-    name: str, value: Any, *, low: float | None = None, above: float | None = None, high: float = math.inf
+    name: str, value: Any, *, low: float = 0.0, above: float | None = None, high: float = math.inf
 ) -> float:
     """``value`` as a float within the range; ConfigError names the argument otherwise."""
-    allowed = f"more than {above:g}" if above is not None else f"at least {low or 0.0:g}"
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    enough = is_number and (value >= low if above is None else value > above)  # not a NaN
+    if not (enough and value <= high and value < math.inf) or _is_huge(value):
+        raise _bad_number(name, value, is_number, low, above, high)
+    return float(value)
+
+
+def _bad_number(
+    name: str, value: Any, is_number: bool, low: float, above: float | None, high: float
+) -> ConfigError:
+    allowed = f"at least {low:g}" if above is None else f"more than {above:g}"
     if high < math.inf:
         allowed += f" and at most {high:g}"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ConfigError(f"{name} must be a number, {allowed}, not {value!r}")
-    if isinstance(value, int) and abs(value) > 1 << 53:
-        raise ConfigError(f"{name} must be {allowed}, and no integer of {value.bit_length()} bits")
+    if not is_number:
+        return ConfigError(f"{name} must be a number, {allowed}, not {value!r}")
+    if _is_huge(value):
+        return ConfigError(f"{name} must be {allowed}, and no integer of {value.bit_length()} bits")
     if not math.isfinite(value):
-        raise ConfigError(f"{name} must be a finite number, {allowed}, not {value!r}")
-    enough = value > above if above is not None else value >= (low or 0.0)
-    if not (enough and value <= high):
-        raise ConfigError(f"{name} must be {allowed}, not {value!r}")
-    return float(value)
+        return ConfigError(f"{name} must be a finite number, {allowed}, not {value!r}")
+    return ConfigError(f"{name} must be {allowed}, not {value!r}")
+
+
+def _is_huge(value: float) -> bool:
+    return isinstance(value, int) and abs(value) > MAX_INTEGER
 
 
 def check_timeout(timeout: float | None) -> float | None:

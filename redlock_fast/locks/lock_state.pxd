@@ -31,6 +31,7 @@ cdef class LockState:
 
     @cython.locals(policy=Policy, client_state=ClientState, lock_kind=LockKind)
     cpdef Attempt _start_attempt(self, object blocking, object timeout)
+    cpdef bint _allows_an_exchange(self, object blocking, object timeout) except -1
     @cython.locals(lease=Lease)
     cpdef Lease _mark_acquiring(self, object me)
     @cython.locals(lease=Lease, generation=long)

@@ -28,7 +28,7 @@ from ..wire.text import quoted
 from .auto_extend import AutoExtension
 from .bodies import Body, has_lease, remove_ended
 from .client_base import BaseClient
-from .config import CLIENT_DEFAULT, ClientDefault, check_flag, check_limit, check_timeout
+from .config import CLIENT_DEFAULT, MAX_INTEGER, ClientDefault, check_flag, check_limit, check_timeout
 from .failures import acquire_error, causes
 from .handover import HandoverKind
 
@@ -72,12 +72,16 @@ class LockState:
     ) -> None:
         self.resource: ResourceNames = resource
         self._core = core
-        self._policy = core.policy_of(owner)  # a field of C; an attribute of a core is a dictionary lookup
+        # What the caller left to the client is not checked again: each check is a call of Python.
+        policy = core.policy if owner is None else core.policy_of(owner)
+        self._policy = policy  # a field of C; an attribute of a core is a dictionary lookup
         self._client_state: ClientState = core.client_state
         self._lock_kind = lock_kind
-        self._ttl = core.ttl_of(ttl)
+        self._ttl = policy.ttl if ttl is None else core.check_ttl(ttl)
         self._timeout = core.timeout if timeout is CLIENT_DEFAULT else check_timeout(timeout)
-        self._max_extensions = check_limit("max_extensions", max_extensions, low=0)
+        if max_extensions is not None:
+            check_limit("max_extensions", max_extensions, low=0)
+        self._max_extensions = max_extensions
         self._auto_extension = auto_extension  # None: not auto-extended
         self._lease: Lease | None = None
         self._acquiring: object = None  # identifies the acquire that is under way
@@ -215,14 +219,22 @@ class LockState:
             self._lease is not None
             or type(lock_kind) is not LockKind
             or lock_kind.key in policy.local_queue.waiting
-            or self._timeout is not None
-            or (timeout != -1 and timeout is not None)
-            or (blocking is not True and blocking is not False)
+            or not self._allows_an_exchange(blocking, timeout)
             or not client_state.ready
             or client_state.closed
         ):
             return None
         return start_attempt(policy, lock_kind, self._ttl, policy.token())
+
+    def _allows_an_exchange(self, blocking: bool, timeout: float | None) -> bool:
+        """Whether the arguments of ``acquire`` are good, and leave an exchange its whole ``node_timeout``."""
+        if blocking is False:
+            return timeout is None or timeout == -1
+        if timeout is None or timeout == -1:
+            timeout = self._timeout
+        elif type(timeout) is not float and type(timeout) is not int:
+            return False
+        return blocking is True and (timeout is None or self._policy.node_timeout < timeout <= MAX_INTEGER)
 
     def _mark_acquiring(self, me: object) -> Lease | None:
         """Begin an acquire, or raise LockAlreadyHeld. Returns a former lease that has ended, or None.

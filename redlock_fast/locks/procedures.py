@@ -47,7 +47,7 @@ def acquire_lock(
         if handover.token:
             return (yield from take_over(lock, handover, lock._ttl, wait, body))
         lock._lock_kind = handover.lock_kind  # after detach(): a hold of its own
-    give_up_at = None if wait is None else policy.clock() + wait
+    give_up_at = None if wait is None else (first.start if first else policy.clock()) + wait
     rounds = policy.retry.max_attempts if blocking else 1
     me = first or object()
     try:

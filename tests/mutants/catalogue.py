@@ -611,6 +611,16 @@ KINDS = [
             "        if body is not None:\n            self.give_lease(body, lease)\n        lease.at_exit",
             "        lease.at_exit",
         ),
+        (
+            "the-first-exchange-outlasts-the-timeout",
+            "self._policy.node_timeout < timeout <=",
+            "0 < timeout <=",
+        ),
+    ),
+    *of(
+        "redlock_fast/locks/procedures.py",
+        judges("real/threads/fast_path", "real/aio/fast_path"),
+        ("the-first-exchange-is-extra-time", "(first.start if first else policy.clock())", "policy.clock()"),
     ),
     Mutant(
         "interrupted-batch-of-groups-releases-for-another-thread",

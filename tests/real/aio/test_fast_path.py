@@ -13,6 +13,7 @@ from support.clocks import Jumping
 from support.event_loops import at_full_strength, clean, on_loops, until
 from support.fast_path_only import fast_path_only
 from support.keys import TTL, occupy, paused, sizes, values, wipe
+from support.waiting import DEADLINE
 
 from redlock_fast import (
     AsyncFastRedlock,
@@ -42,10 +43,12 @@ async def begun(task: asyncio.Task[bool]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def asked(valkey: Masters, lock: AsyncLock) -> AsyncIterator[asyncio.Task[bool]]:
-    """A single attempt, while it waits for the masters; they answer after the block."""
+async def asked(
+    valkey: Masters, lock: AsyncLock, blocking: bool = False, timeout: float = -1
+) -> AsyncIterator[asyncio.Task[bool]]:
+    """The first attempt, while it waits for the masters; they answer after the block."""
     with paused(valkey, *ALL):
-        task = asyncio.create_task(lock.acquire(blocking=False))
+        task = asyncio.create_task(lock.acquire(blocking, timeout))
         await begun(task)
         yield task
 
@@ -62,14 +65,14 @@ async def test_no_detours(masters: Masters, aclient: MakeAio, monkeypatch: pytes
     async with aclient(masters) as c:
         await at_full_strength(c)
         fast_path_only(monkeypatch)
-        lock = c.lock("straight", TTL)
-        for blocking in (True, False):
-            assert await lock.acquire(blocking) is True
-            assert await lock.release() is True
-            assert await lock.release() is False
-        async with lock:
-            assert lock.locked()
-        assert (c.stats().acquired, c.stats().released) == (3, 3)
+        for lock in (c.lock("straight", TTL), c.lock("awaited", timeout=TTL)):
+            for arguments in [(True,), (False,), (True, TTL)]:
+                assert await lock.acquire(*arguments) is True
+                assert await lock.release() is True
+                assert await lock.release() is False
+            async with lock:
+                assert lock.locked()
+        assert (c.stats().acquired, c.stats().released) == (8, 8)
         await clean(masters)
 
 
@@ -107,6 +110,20 @@ async def test_refused_once(valkey: Masters, aclient: MakeAio, raw: Raw) -> None
         assert await task is True
         assert await lock.release() is True
         await clean(valkey)
+
+
+@on_loops
+async def test_its_time_is_a_part_of_the_timeout(valkey: Masters, aclient: MakeAio, raw: Raw) -> None:
+    clock = Jumping()
+    async with aclient(valkey, clock=clock) as c:
+        await at_full_strength(c)
+        occupy(raw(valkey), "taken")
+        lock = c.lock("taken", TTL)
+        async with asked(valkey, lock, blocking=True, timeout=2 * TTL) as task:
+            clock.jump(2 * TTL)
+            await asyncio.sleep(0)
+        async with asyncio.timeout(DEADLINE):
+            assert await task is False
 
 
 @on_loops

@@ -44,12 +44,12 @@ URLS = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
 
 
 @contextlib.contextmanager
-def asked(valkey: Masters, lock: Lock) -> Iterator[Future[bool]]:
-    """A single attempt, while it waits for the masters; they answer after the block."""
+def asked(valkey: Masters, lock: Lock, blocking: bool = False, timeout: float = -1) -> Iterator[Future[bool]]:
+    """The first attempt, while it waits for the masters; they answer after the block."""
     link = lock._core.masters.engine.connection_state
     with paused(valkey, *ALL):
         owed = [link(master).pending for master in ALL]
-        attempt = start(lambda: lock.acquire(blocking=False))
+        attempt = start(lambda: lock.acquire(blocking, timeout))
         eventually(lambda: all(link(master).pending > owed[master] for master in ALL), "all are asked")
         yield attempt
 
@@ -334,17 +334,48 @@ def test_the_end_of_with_keeps_the_lease_of_another_body(valkey: Masters, connec
 def test_no_detours(masters: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     c = connected(masters)
     fast_path_only(monkeypatch)
-    for lock in (c.lock("straight", TTL), c.lock("kept", TTL, auto_extend=True)):
-        for blocking in (True, False):
-            assert lock.acquire(blocking) is True
+    locks = c.lock("straight", TTL), c.lock("kept", TTL, auto_extend=True), c.lock("awaited", timeout=TTL)
+    for lock in locks:
+        for arguments in [(True,), (False,), (True, TTL)]:
+            assert lock.acquire(*arguments) is True
             with pytest.raises(LockAlreadyHeld):
                 lock._mark_acquiring(object())
             assert lock.release() is True
             assert lock.release() is False
         with lock:
             assert lock.locked()
-    assert (c.stats().acquired, c.stats().released) == (6, 6)
+    assert (c.stats().acquired, c.stats().released) == (12, 12)
     nothing_left(masters)
+
+
+@pytest.mark.parametrize(
+    ("own", "blocking", "timeout", "allowed"),
+    [
+        (None, True, -1, True),
+        (None, True, None, True),
+        (None, False, -1, True),
+        (5.0, True, -1, True),
+        (5.0, False, -1, True),
+        (None, True, 2, True),
+        (0.5, True, 1.5, True),
+        (5.0, True, 0.9, False),  # the exchange may take a second
+        (0.9, True, None, False),
+        (0.0, True, -1, False),
+        (5.0, True, 0, False),
+        # The procedure says what is wrong with them.
+        (None, False, 5.0, False),
+        (None, 1, -1, False),
+        (None, 5.0, -1, False),
+        (None, True, True, False),
+        (None, True, -2, False),
+        (None, True, float("nan"), False),
+        (None, True, "5", False),
+        (None, True, 1 << 60, False),
+    ],
+)
+def test_which_arguments_allow_it(own: float | None, blocking: Any, timeout: Any, allowed: bool) -> None:
+    lock = FastRedlock(URLS, node_timeout=1.0).lock("r", timeout=own)
+    assert lock._allows_an_exchange(blocking, timeout) is allowed
 
 
 def test_short_way_makes_the_locks_of_a_subclass() -> None:
@@ -420,6 +451,15 @@ def test_too_late(valkey: Masters, connected: MakeClient) -> None:
         attempt.result(DEADLINE)
     nothing_left(valkey)
     reusable(lock)
+
+
+def test_its_time_is_a_part_of_the_timeout(valkey: Masters, connected: MakeClient, raw: Raw) -> None:
+    clock = Jumping()
+    lock = connected(valkey, clock=clock).lock("taken", TTL)
+    occupy(raw(valkey), "taken")
+    with asked(valkey, lock, blocking=True, timeout=2 * TTL) as attempt:
+        clock.jump(2 * TTL)
+    assert attempt.result(DEADLINE) is False
 
 
 def test_ended_in_the_body(valkey: Masters, connected: MakeClient) -> None:
