@@ -77,10 +77,13 @@ NATIVE = Ours("native", "native")
 #: With the default ``node_timeout``, for scenarios in which masters fail.
 AS_IS = Ours("native", "native", {"node_timeout": 0.05})
 ALL = Ours("native decide=all", "native", {"decide": "all"})
+#: A lock made by ``client.lock(name, timeout=60.0)``: more than the ``node_timeout`` of the benchmark.
+TIMEOUT = Ours("native with a timeout", "native", {"timeout": 60.0})
 PYTHON = Ours("python", "python")
 OWN = Ours("own connections per thread", "native")
 BARE = Bare("bare threads")
 AIO = Ours("native asyncio", "native")
+AIO_TIMEOUT = Ours("native asyncio with a timeout", "native", {"timeout": 60.0})
 AIO_BARE = Bare("bare tasks")
 AIO_UVLOOP = Ours("native uvloop", "native", needs="uvloop")
 AIO_PYTHON = Ours("python asyncio", "python")
@@ -140,6 +143,8 @@ def caller_scenario() -> Scenario:
 def threads_scenario(callers: int) -> Scenario:
     parts = [Part(one, threads(callers)) for one in (floor(callers), BARE, NATIVE, PYTHON, *PEERS)]
     parts.insert(2, Part(OWN, threads(callers, own=True)))
+    if callers == 32:
+        parts.insert(4, Part(TIMEOUT, threads(callers)))
     # Turns differ by a factor of two, probably by the cores on which the system wakes the threads.
     return Scenario(f"threads-{callers}", tuple(parts), rounds=11, peer_rounds=3, quick=callers == 8)
 
@@ -149,6 +154,7 @@ def tasks_scenario(callers: int) -> Scenario:
     parts = [Part(one, tasks(callers)) for one in measured]
     parts.insert(3, Part(AIO_UVLOOP, tasks(callers, uvloop=True)))
     if callers == 64:
+        parts.insert(3, Part(AIO_TIMEOUT, tasks(callers)))
         return Scenario("tasks-64", tuple(parts), rounds=MANY, peer_rounds=MANY, quick=True)
     return Scenario(
         f"tasks-{callers}", tuple(parts), peer_rounds=3, seconds=2.0

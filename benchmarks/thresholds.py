@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from scenarios import AIO, AIO_PEER_HIREDIS, AIO_PEERS, ALL, OWN, REDLOCK_PY_HIREDIS
+from scenarios import AIO, AIO_PEER_HIREDIS, AIO_PEERS, AIO_TIMEOUT, ALL, OWN, REDLOCK_PY_HIREDIS, TIMEOUT
 from stats import Turns, over_rounds, ratio
 
 from redlock_fast.engine.contract import MAX_OWED
@@ -129,6 +129,9 @@ THRESHOLDS: tuple[Threshold, ...] = (
     threads(32, 3.3, 6),
     threads(64, 4.2, 8),
     rate_at_least("32 threads against floor32", "threads-32", "native", 0.35, 0.55, "floor"),
+    rate_at_least(
+        "32 threads with a timeout against those without", "threads-32", TIMEOUT.label, 0.8, 0.95, "native"
+    ),
     p50_at_most("asyncio, 1 task", "caller", AIO.label, 1.35, 1.1),
     rate_at_least("asyncio, 64 tasks against floor64", "tasks-64", AIO.label, 0.6, 0.8, "floor"),
     rate_at_least(
@@ -146,6 +149,14 @@ THRESHOLDS: tuple[Threshold, ...] = (
         22,
         40,
         AIO_PEER_HIREDIS.label,
+    ),
+    rate_at_least(
+        "asyncio, 64 tasks with a timeout against those without",
+        "tasks-64",
+        AIO_TIMEOUT.label,
+        0.8,
+        0.95,
+        AIO.label,
     ),
     batch(64, 0.90),
     batch(256, 0.90),
