@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import encodings.idna  # noqa: F401  # if its import fails once, Python never finds the encoding again
+import os
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -24,6 +25,10 @@ from .restart_guard import Guard
 
 #: Characters of an error.
 MAX_TEXT = 500
+#: Options that name files, by the attribute of a connection of redis-py that has the path.
+FILE_OPTIONS = {
+    "ca_certs": "ssl_ca_certs", "ca_path": "ssl_ca_path", "certfile": "ssl_certfile", "keyfile": "ssl_keyfile"
+}  # fmt: skip
 #: Parts of the texts of servers that refuse a login, and the codes of these replies.
 REFUSALS = {"authentica": "NOAUTH", "username-password": "WRONGPASS", "username or password": "WRONGPASS"}
 
@@ -167,10 +172,21 @@ def connection_of(to: Target, timeout: float, protocol: int) -> Any:
     connection._connect = lambda: connect_bounded(connect, timeout)
     try:
         connection.connect()
-    except BaseException:
+    except BaseException as error:
         connection.disconnect()
+        unreadable = _unreadable_files(connection)
+        if unreadable and isinstance(error, Exception):
+            raise _connect_error(error, f" (cannot read {unreadable})") from None
         raise
     return connection
+
+
+def _unreadable_files(connection: Any) -> str:
+    """The options of ``connection`` whose file cannot be read. The errors of OpenSSL do not name the file."""
+    paths = {option: getattr(connection, name, None) for name, option in FILE_OPTIONS.items()}
+    return ", ".join(
+        f"{option}={path}" for option, path in paths.items() if path and not os.access(path, os.R_OK)
+    )
 
 
 def _prepared(

@@ -216,6 +216,17 @@ def test_which_certificates_are_trusted(
     assert master.ask("DBSIZE") == ":0"
 
 
+@pytest.mark.parametrize("option", ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile"])
+def test_a_file_that_cannot_be_read_is_named(
+    secure: Secure, authority: Certificates, client: MakeClient, option: str
+) -> None:
+    files = {"ssl_ca_certs": "ca.crt", "ssl_certfile": "server.crt", "ssl_keyfile": "server.key"}
+    paths = {name: authority.path(file) for name, file in files.items()} | {option: "/missing/file"}
+    query = "&".join(f"{name}={path}" for name, path in paths.items())
+    one = client([f"rediss://127.0.0.1:{secure('server')[0].port}?{query}"])
+    refused(one, rf"No such file or directory\. \(cannot read {option}=/missing/file\)")
+
+
 def test_tls_is_not_spoken_to_a_plain_server(valkey: Masters, client: MakeClient) -> None:
     where = [f"rediss://user:{SECRET}@127.0.0.1:{master.port}" for master in valkey]
     # It takes the beginning of TLS for a command whose end is still to come, or for a bad one.
