@@ -24,6 +24,20 @@ from .redlock import Attempt, distrusted
 AHEAD = "its fencing counter is ahead: other masters refuse to be raised to it"
 
 
+def agreed_number(lists: MasterLists, votes: Votes) -> int | None:
+    """The token that ``fence`` returns without a further request; None: it needs one, or there is none.
+
+    A quorum of each list has moved its counters to this number, and no master that granted is behind it.
+    """
+    least, there = 0, 0
+    for master, value in enumerate(votes.values):
+        if value > 0 and (value < least or not least):
+            least, there = value, 0
+        if value == least:
+            there |= 1 << master
+    return least if least and lists.is_quorum(there) else None
+
+
 def fence(
     attempt: Attempt, lock_kind: FencedKind, votes: Votes, timeout: float
 ) -> Generator[Effect, list[Votes], tuple[int, bool]]:

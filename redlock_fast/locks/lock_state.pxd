@@ -2,7 +2,7 @@
 
 cimport cython
 
-from redlock_fast.algorithm.lock_kind cimport LockKind
+from redlock_fast.algorithm.lock_kind cimport FencedKind, LockKind
 from redlock_fast.algorithm.keys cimport key_of
 from redlock_fast.algorithm.lease cimport Lease
 from redlock_fast.locks.bodies cimport Body, has_lease, remove_ended

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NoReturn, Self, TypeVar
 
+from ..algorithm.fencing import agreed_number
 from ..algorithm.keys import key_of
 from ..algorithm.lease import (
     AS_CLIENT,
@@ -17,7 +18,7 @@ from ..algorithm.lease import (
     ExtendOutcome,
     Lease,
 )
-from ..algorithm.lock_kind import LockKind
+from ..algorithm.lock_kind import FencedKind, LockKind
 from ..algorithm.policy import Policy
 from ..algorithm.redlock import Attempt, finish_attempt, start_attempt, trusted_votes
 from ..algorithm.tokens import owner_of
@@ -217,7 +218,7 @@ class LockState:
         client_state, policy, lock_kind = self._client_state, self._policy, self._lock_kind
         if (
             self._lease is not None
-            or type(lock_kind) is not LockKind
+            or (type(lock_kind) is not LockKind and type(lock_kind) is not FencedKind)
             or lock_kind.key in policy.local_queue.waiting
             or not self._allows_an_exchange(blocking, timeout)
             or not client_state.ready
@@ -266,7 +267,12 @@ class LockState:
     def _finish_attempt(self, attempt: Attempt, votes: Votes, body: Body | None = None) -> Lease | None:
         """The lease of the attempt; None: ``acquire_lock`` must continue. ``body``: see ``_on_granted``."""
         votes = trusted_votes(attempt, votes)
-        lease = finish_attempt(attempt, attempt.lists.granted(votes), votes.sent)
+        fencing = None
+        if type(attempt.lock_kind) is FencedKind:
+            fencing = agreed_number(attempt.lists, votes)
+            if fencing is None:
+                return None
+        lease = finish_attempt(attempt, attempt.lists.granted(votes), votes.sent, fencing)
         if lease is not None:
             self._on_granted(lease, body)
         return lease

@@ -149,6 +149,7 @@ ALGORITHM = [
         "redlock_fast/algorithm/fencing.py",
         judges("unit/algorithm/fencing"),
         ("a-larger-counter-vouches", "if value == number)", "if value >= number)"),
+        ("a-minority-agrees", "if least and lists.is_quorum(there)", "if least"),
         ("vouched-for-without-asking", "missing = lists.without(vouching)", "missing = 0"),
         ("raised-counters-not-counted", "counters[master] = number", "pass"),
         ("lagging-counters-not-raised", "if value < number)", "if value < 0)"),
@@ -611,6 +612,7 @@ KINDS = [
             "        if body is not None:\n            self.give_lease(body, lease)\n        lease.at_exit",
             "        lease.at_exit",
         ),
+        ("grants-without-their-number", "fencing = agreed_number(attempt.lists, votes)", "fencing = 0"),
         (
             "the-first-exchange-outlasts-the-timeout",
             "self._policy.node_timeout < timeout <=",

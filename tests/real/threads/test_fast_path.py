@@ -348,6 +348,18 @@ def test_no_detours(masters: Masters, connected: MakeClient, monkeypatch: pytest
     nothing_left(masters)
 
 
+def test_no_detour_where_a_quorum_of_counters_agrees(
+    masters: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = connected(masters, decide="all").lock("fenced", TTL, fencing=True)
+    numbers = []
+    for _ in range(3):
+        with lock:
+            numbers.append(lock.fencing_token)
+        fast_path_only(monkeypatch)  # the first grant may have to raise counters
+    assert numbers == [numbers[0], numbers[0] + 1, numbers[0] + 2]
+
+
 @pytest.mark.parametrize(
     ("own", "blocking", "timeout", "allowed"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations_with_replacement
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from support.scripted_votes import N, World
 from support.votes import votes
 
 from redlock_fast.algorithm import procedures
+from redlock_fast.algorithm.fencing import agreed_number
 from redlock_fast.algorithm.lease import AcquireFailure
 from redlock_fast.algorithm.lock_kind import FencedKind
 from redlock_fast.algorithm.policy import VotingMasters
@@ -31,6 +33,21 @@ def test_equal_counters_are_one_round_trip() -> None:
     assert world.verbs() == [Verb.FENCE]
     args = (KEY, b"token-%014d" % 1, b"10000", b"{orders:42}:f", b"86400000", b"30000")
     assert world.sent[0].args == args
+
+
+def test_which_number_needs_no_further_request() -> None:
+    """The fast path takes it without the procedure; of all other votes the procedure decides."""
+    numbers, agreed = (7, 8, 9, 0, FAULT, NO_REPLY), 0
+    for values in combinations_with_replacement(numbers, N):
+        world = World(votes(*values), *[votes(0, 0, 0, 0, 0)] * N)
+        lease = fenced(world, wait=Wait.ALL)
+        number = agreed_number(world.policy().voters.lists, votes(*values))
+        if world.verbs() == [Verb.FENCE]:
+            assert lease.fencing == number
+            agreed += 1
+        else:
+            assert number is None
+    assert agreed > 10
 
 
 def test_a_master_that_is_behind_is_raised_before_the_lock_counts() -> None:
