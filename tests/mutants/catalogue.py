@@ -1085,6 +1085,13 @@ PURE = [
         ("one-list-is-enough", "return all((masters & mask)", "return any((masters & mask)"),
     ),
     Mutant(
+        "a-poll-that-ends-breaks-a-notification",
+        "redlock_fast/engine/pure/waiter.py",
+        "                kick.send(",
+        "                self.kick.send(",
+        judges("unit/engine/pure/hub"),
+    ),
+    Mutant(
         "a-batch-grants-by-one-list",
         "redlock_fast/engine/pure/waiter.py",
         "one.granted if has_quorum or request.quorums is None else 0",

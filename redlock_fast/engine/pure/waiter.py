@@ -22,7 +22,7 @@ LATE = 0.001
 
 
 class Waiter:
-    """Requests, and the thread that waits for their decision. The hub's mutex guards every field.
+    """Requests, and the thread that waits for their decision. The hub's mutex guards all fields but ``kick``.
 
     ``limit``: when the wait ends. ``idle_timeout``: if it is not 0, the wait also ends that long after
     ``last_reply``. ``longest``: how long the wait takes without a reply. ``late``: the wait ended late once,
@@ -126,9 +126,10 @@ class Waiter:
         if self.wake is not None:
             with contextlib.suppress(RuntimeError):  # it is released already
                 self.wake.release()
-        if self.kick is not None:
+        kick = self.kick  # once: the thread clears it without the mutex when its poll ends
+        if kick is not None:
             with contextlib.suppress(OSError):  # its buffer is full, so it is readable
-                self.kick.send(b"!")
+                kick.send(b"!")
 
     def prepare_sleep(self) -> threading.Lock:
         """The lock that the thread acquires to sleep until ``notify``."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from support.scripted import granting, silent
 from support.signalling import interrupt
 
 import redlock_fast.engine.pure
+from redlock_fast.engine.pure import waiter as waiter_module
 from redlock_fast.engine.pure.engine import PureEngine
 from redlock_fast.engine.pure.waiter import Waiter
 
@@ -126,3 +129,22 @@ def test_no_waiter_is_left(made: list[Fleet]) -> None:
         f.engine.drain(LONG)
     assert (hub.leader, hub.watch_poller, hub.output_pending) == (None, None, False)
     assert [*hub.waiting, *hub.subscribed, *hub.exclusive, *hub.tickets] == []
+
+
+def test_a_poll_ends_at_any_moment_of_a_notification() -> None:
+    """The thread that polls clears ``kick`` without the mutex."""
+    waiter = Waiter()
+    ours, theirs = socket.socketpair()
+
+    def notify() -> None:
+        waiter.kick = theirs
+        waiter.notify()
+
+    def end_poll() -> None:
+        waiter.kick = None
+
+    files = waiter_module.__file__, contextlib.__file__
+    with ours, theirs:
+        count = moments(notify, end_poll, lambda: None, files.__contains__)
+        assert count > 3
+        assert len(ours.recv(100)) >= count - 1
