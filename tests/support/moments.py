@@ -9,6 +9,9 @@ from typing import Any
 
 Inside = Callable[[str], bool]
 
+#: A function whose end is no moment: Python 3.15 reports that of ``with``, and runs no signal handler there.
+NO_MOMENT = "__enter__" if sys.version_info >= (3, 15) else ""
+
 
 def at_moment(
     number: int, action: Callable[[], object], handler: Callable[[], object], inside: Inside
@@ -20,9 +23,10 @@ def at_moment(
     """
     left, handled = number, False
 
-    def profile(frame: FrameType, event: str, _: Any) -> None:
+    def profile(frame: FrameType, event: str, function: Any) -> None:
         nonlocal left, handled
-        if not handled and event in ("call", "c_return") and inside(frame.f_code.co_filename):
+        moment = event == "call" or (event == "c_return" and function.__name__ != NO_MOMENT)
+        if not handled and moment and inside(frame.f_code.co_filename):
             if left == 0:
                 handled = True
                 sys.setprofile(None)
