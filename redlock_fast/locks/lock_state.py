@@ -23,8 +23,8 @@ from ..algorithm.policy import Policy
 from ..algorithm.redlock import Attempt, finish_attempt, start_attempt, trusted_votes
 from ..algorithm.tokens import owner_of
 from ..engine.messages import Votes
-from ..errors import ConfigError, LockAlreadyHeld, LockLost, QuorumUnavailable, ResourceNames
-from ..masters.client_state import ClientState
+from ..errors import ClientClosed, ConfigError, LockAlreadyHeld, LockLost, QuorumUnavailable, ResourceNames
+from ..masters.client_state import CONTINUED_BY_PARENT, ClientState
 from ..wire.text import quoted
 from .auto_extend import AutoExtension
 from .bodies import Body, has_lease, remove_ended
@@ -278,7 +278,12 @@ class LockState:
         return lease
 
     def _on_granted(self, lease: Lease, body: Body | None = None) -> None:
-        """Record a lease, start its renewal, and count it. ``body``: of the call that it was granted to."""
+        """Record a lease, start its renewal, and count it. ``body``: of the call that it was granted to.
+
+        Raises ClientClosed in a child of fork that has a copy of the call.
+        """
+        if self._generation != self._client_state.generation:
+            raise ClientClosed(CONTINUED_BY_PARENT)
         if body is not None:
             self.give_lease(body, lease)
         lease.at_exit = self._at_exit

@@ -16,6 +16,9 @@ from ..engine.mutex import new_mutex
 from ..telemetry import EventLog
 from .stats import Stats
 
+#: Why a copy of a call ends in a child of fork.
+CONTINUED_BY_PARENT = "this process is a child of fork: its parent continues this call"
+
 
 class ClientState:
     """The flags, leases, counters and log of one client.

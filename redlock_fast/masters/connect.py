@@ -174,19 +174,20 @@ def connection_of(to: Target, timeout: float, protocol: int) -> Any:
         connection.connect()
     except BaseException as error:
         connection.disconnect()
-        unreadable = _unreadable_files(connection)
-        if unreadable and isinstance(error, Exception):
-            raise _connect_error(error, f" (cannot read {unreadable})") from None
+        if isinstance(error.__context__, FileNotFoundError | PermissionError):
+            raise _connect_error(error, _unreadable_files(connection)) from None  # type: ignore[arg-type]
         raise
     return connection
 
 
 def _unreadable_files(connection: Any) -> str:
-    """The options of ``connection`` whose file cannot be read. The errors of OpenSSL do not name the file."""
+    """The options of ``connection`` whose file cannot be read. The errors of OpenSSL do not name them.
+
+    Without the paths: by mistake an option may be the key itself.
+    """
     paths = {option: getattr(connection, name, None) for name, option in FILE_OPTIONS.items()}
-    return ", ".join(
-        f"{option}={path}" for option, path in paths.items() if path and not os.access(path, os.R_OK)
-    )
+    unreadable = [option for option, path in paths.items() if path and not os.access(path, os.R_OK)]
+    return f" (cannot read the file of {', '.join(unreadable)})" if unreadable else ""
 
 
 def _prepared(

@@ -12,13 +12,11 @@ from typing import Any, TypeVar
 from ..algorithm.effects import Effect, Exchange, Sleep, WaitForChange, WaitForReconnect, WaitForTurn
 from ..engine.contract import BatchVotes, Votes
 from ..errors import ClientClosed
+from ..masters.client_state import CONTINUED_BY_PARENT
 from ..masters.faults import has_faults, note_faults
 from ..masters.masters import Masters
 
 Result = TypeVar("Result")
-
-#: Why a copy of a call ends in a child of fork.
-CONTINUED_BY_PARENT = "this process is a child of fork: its parent continues this call"
 
 
 def drive(
@@ -65,6 +63,8 @@ def drive(
                 else:
                     masters.wait_for_quorum(effect.timeout)
         except StopIteration as done:
+            if state.generation != generation:  # a signal handler forked in its last step
+                raise ClientClosed(CONTINUED_BY_PARENT) from None
             return done.value  # type: ignore[no-any-return]
         except BaseException as error:
             if procedure.gi_frame is None:  # type: ignore[attr-defined]

@@ -18,9 +18,10 @@ from ..locks.bodies import Body
 from ..locks.handover import HandoverKind
 from ..locks.lock_state import LockState
 from ..locks.procedures import acquire_lock, release_lock
+from ..masters.client_state import CONTINUED_BY_PARENT
 from ..masters.faults import has_faults, note_faults
 from ..masters.masters import Masters
-from .driver import CONTINUED_BY_PARENT, drive
+from .driver import drive
 
 
 def acquire(
@@ -40,9 +41,9 @@ def acquire(
         answers = masters.engine.exchange(attempt.requests, need, policy.node_timeout, policy.wait)
         if has_faults(answers, masters):
             note_faults(answers, masters)
-        if lock._client_state.generation != generation:  # the end of the exchange lets signals in
-            raise ClientClosed(CONTINUED_BY_PARENT)
         outcome: Lease | AcquireFailure | None = lock._finish_attempt(attempt, answers[0], body)
+        if lock._client_state.generation != generation:  # a signal handler forked in the meantime
+            raise ClientClosed(CONTINUED_BY_PARENT)
         if outcome is None:
             procedure = acquire_lock(lock, blocking, timeout, attempt, body)
             outcome = drive(procedure, masters, answers, generation)

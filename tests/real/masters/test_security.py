@@ -224,7 +224,42 @@ def test_a_file_that_cannot_be_read_is_named(
     paths = {name: authority.path(file) for name, file in files.items()} | {option: "/missing/file"}
     query = "&".join(f"{name}={path}" for name, path in paths.items())
     one = client([f"rediss://127.0.0.1:{secure('server')[0].port}?{query}"])
-    refused(one, rf"No such file or directory\. \(cannot read {option}=/missing/file\)")
+    refused(one, rf"No such file or directory\. \(cannot read the file of {option}\)")
+
+
+def test_a_key_in_place_of_its_file_is_not_shown(
+    secure: Secure, authority: Certificates, client: MakeClient, log: pytest.LogCaptureFixture
+) -> None:
+    certificate = {"ssl_ca_certs": authority.path("ca.crt"), "ssl_certfile": authority.path("server.crt")}
+    key = Path(authority.path("server.key")).read_text()
+    one = client([redis.Redis(port=secure("server")[0].port, ssl=True, ssl_keyfile=key, **certificate)])
+    refused(one, "cannot read the file of ssl_keyfile")
+    assert "PRIVATE KEY" not in everything_shown(one, log)
+
+
+def test_a_file_that_openssl_ignores_disturbs_nothing(
+    tls_server: str, authority: Certificates, client: MakeClient
+) -> None:
+    """Also for a server without HELLO, with which a second connection is made."""
+    options = [
+        "--port",
+        "0",
+        "--tls-port",
+        "{port}",
+        "--tls-auth-clients",
+        "no",
+        "--rename-command",
+        "HELLO",
+        "",
+    ]
+    for kind, file in (("cert", "server.crt"), ("key", "server.key"), ("ca-cert", "ca.crt")):
+        options += [f"--tls-{kind}-file", authority.path(file)]
+    query = f"ssl_ca_certs={authority.path('ca.crt')}&ssl_ca_path=/missing"
+    with (
+        Masters(1, server=tls_server, options=options) as masters,
+        client([f"rediss://127.0.0.1:{masters[0].port}?{query}"]).lock("r"),
+    ):
+        assert masters[0].ask("EXISTS r") == ":1"
 
 
 def test_tls_is_not_spoken_to_a_plain_server(valkey: Masters, client: MakeClient) -> None:

@@ -21,11 +21,13 @@ import pytest
 from support.engines import each_once
 from support.forking import exit_code, fork_child, fork_here, needs_fork
 from support.makers import MakeClient, Raw
+from support.moments import at_moment
 from support.signalling import interrupt
 from support.thorough import amount
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import ClientClosed, FastRedlock, Lock, LockLost, RedlockError
+from redlock_fast.algorithm import fencing
 from redlock_fast.algorithm.local_queue import LocalQueue
 from redlock_fast.algorithm.policy import lease_clock
 from redlock_fast.algorithm.tokens import TOKEN_SIZE
@@ -130,6 +132,42 @@ def test_child_that_leaves_the_inherited_with_deletes_nothing(
         if pid == 0:
             os._exit(1)  # leaving the body without a lock must not pass unnoticed
     nothing_left(masters)
+
+
+@pytest.mark.parametrize("behind", [0, 3], ids=["fast path", "procedure"])
+def test_a_handler_forks_while_a_fenced_grant_is_judged(
+    masters: Masters, connected: MakeClient, raw: Raw, behind: int
+) -> None:
+    """The child does not get what its parent is granted."""
+    lock = connected(masters, decide="all").lock("fenced", TTL, fencing=True)
+    with lock:
+        pass
+    pids: list[int] = []
+
+    def acquire() -> None:
+        try:
+            lock.acquire()
+        except ClientClosed:
+            if pids == [0]:
+                os._exit(0)
+            raise
+        if pids == [0]:
+            os._exit(1)
+
+    def fork() -> None:
+        pids.append(fork_here())
+
+    number = 0
+    while True:
+        for node in raw(masters)[:behind]:
+            node.decr("{fenced}:f")
+        if not at_moment(number, acquire, fork, fencing.__file__.__eq__):
+            break
+        assert exit_code(pids.pop()) == 0
+        assert lock.locked()
+        assert lock.release()
+        number += 1
+    assert number > 0
 
 
 def test_child_that_a_signal_interrupts_at_its_begin_holds_nothing(
