@@ -1412,7 +1412,11 @@ GREENLETS = [
     *of(
         "redlock_fast/threads/driver.py",
         judges("unit/threads/driver"),
-        ("child-continues-its-parents-call", "if state.generation != generation:", "if False:"),
+        (
+            "child-continues-its-parents-call",
+            "                if state.generation != generation:",
+            "                if False:",
+        ),
     ),
     *of(
         "redlock_fast/masters/change.py",
@@ -1441,6 +1445,20 @@ GREENLETS = [
         "redlock_fast/engine/pure/loop_side.py",
         judges("contract/rule_10_loop_cancel"),
         ("the-descriptor-ends-before-coroutines", "    __del__ = close\n", ""),
+    ),
+    Mutant(
+        "child-gets-what-its-parent-is-granted",
+        "redlock_fast/threads/driver.py",
+        "if state.generation != generation:  #",
+        "if False:  #",
+        judges("real/threads/fork"),
+    ),
+    Mutant(
+        "child-records-its-parents-grant",
+        "redlock_fast/locks/lock_state.py",
+        "if self._generation != self._client_state.generation:\n            raise",
+        "if False:\n            raise",
+        judges("real/threads/fork"),
     ),
     *of(
         "redlock_fast/threads/fast_path.py",

@@ -21,7 +21,7 @@ import pytest
 from support.engines import each_once
 from support.forking import exit_code, fork_child, fork_here, needs_fork
 from support.makers import MakeClient, Raw
-from support.moments import at_moment
+from support.moments import moments
 from support.signalling import interrupt
 from support.thorough import amount
 from support.waiting import DEADLINE, eventually, start
@@ -32,6 +32,7 @@ from redlock_fast.algorithm.local_queue import LocalQueue
 from redlock_fast.algorithm.policy import lease_clock
 from redlock_fast.algorithm.tokens import TOKEN_SIZE
 from redlock_fast.embedded import Masters
+from redlock_fast.locks import auto_extend
 from redlock_fast.masters.state import MasterState
 
 pytestmark = needs_fork
@@ -134,22 +135,28 @@ def test_child_that_leaves_the_inherited_with_deletes_nothing(
     nothing_left(masters)
 
 
-@pytest.mark.parametrize("behind", [0, 3], ids=["fast path", "procedure"])
-def test_a_handler_forks_while_a_fenced_grant_is_judged(
-    masters: Masters, connected: MakeClient, raw: Raw, behind: int
+@pytest.mark.parametrize("timeout", [-1, 4.0], ids=["fast path", "procedure"])
+@pytest.mark.parametrize(
+    ("options", "file"),
+    [({"fencing": True}, fencing.__file__), ({"auto_extend": True}, auto_extend.__file__)],
+    ids=["fenced", "renewed"],
+)
+def test_a_handler_forks_while_a_grant_is_recorded(
+    masters: Masters, connected: MakeClient, options: dict[str, Any], file: str, timeout: float
 ) -> None:
     """The child does not get what its parent is granted."""
-    lock = connected(masters, decide="all").lock("fenced", TTL, fencing=True)
+    c = connected(masters, decide="all", node_timeout=5.0)
+    lock = c.lock("forked", TTL, **options)
     with lock:
         pass
     pids: list[int] = []
 
     def acquire() -> None:
         try:
-            lock.acquire()
+            lock.acquire(timeout=timeout)
         except ClientClosed:
             if pids == [0]:
-                os._exit(0)
+                os._exit(2 if "fencing" in options and c.client_state.held else 0)
             raise
         if pids == [0]:
             os._exit(1)
@@ -157,17 +164,12 @@ def test_a_handler_forks_while_a_fenced_grant_is_judged(
     def fork() -> None:
         pids.append(fork_here())
 
-    number = 0
-    while True:
-        for node in raw(masters)[:behind]:
-            node.decr("{fenced}:f")
-        if not at_moment(number, acquire, fork, fencing.__file__.__eq__):
-            break
+    def check() -> None:
         assert exit_code(pids.pop()) == 0
         assert lock.locked()
         assert lock.release()
-        number += 1
-    assert number > 0
+
+    assert moments(acquire, fork, check, file.__eq__) > 0
 
 
 def test_child_that_a_signal_interrupts_at_its_begin_holds_nothing(
@@ -508,6 +510,11 @@ def test_fork_by_a_signal_handler_before_the_exchange_of_an_acquire(
     pids: list[int] = []
     codes: list[int] = []
     armed = False
+    servers = raw(valkey)
+
+    def asked_for() -> list[bytes]:
+        entries = [entry for server in servers for entry in server.slowlog_get(1000)]
+        return [entry["command"] for entry in entries if b"forked" in entry["command"]]
 
     def clock() -> float:
         """The first step of an attempt, whose token is drawn already."""
@@ -524,9 +531,13 @@ def test_fork_by_a_signal_handler_before_the_exchange_of_an_acquire(
                 eventually(lambda: all(m.state == "connected" for m in c.health()), "the child connects")
             elif first == "child":
                 codes.append(exit_code(pids[0]))
+                assert asked_for() == []
         return lease_clock()
 
-    c = connected(valkey, clock=clock)
+    for server in servers:
+        server.config_set("slowlog-log-slower-than", 0)  # it has all commands then
+        server.slowlog_reset()
+    c = connected(valkey, clock=clock, decide="all")
     with c.lock("warm", TTL):
         pass
     lock = c.lock("forked", TTL)
@@ -540,8 +551,9 @@ def test_fork_by_a_signal_handler_before_the_exchange_of_an_acquire(
             c.close()
             os._exit(code)
     assert (codes or [exit_code(pids[0])]) == [0]
-    token, servers = lock.token, raw(valkey)
-    eventually(lambda: [server.get("forked") for server in servers] == [token] * 5, "all have the key")
+    assert [server.get("forked") for server in servers] == [lock.token] * 5
+    for server in servers:
+        server.config_set("slowlog-log-slower-than", 10_000)
     assert lock.release()
     nothing_left(valkey)
 

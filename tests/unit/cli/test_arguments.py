@@ -206,7 +206,7 @@ def test_help_imports_little_more_than_the_package() -> None:
     }
     heavy = {"redis", "hiredis", "asyncio", "ssl", "rich", "tomllib", "json", "ctypes", "subprocess"}
     assert not heavy & imported
-    assert len(imported) < 20, imported
+    assert len(imported) < 25, imported  # Python 3.14: 22
 
 
 def test_help_takes_little_more_than_the_package() -> None:
