@@ -174,8 +174,9 @@ def connection_of(to: Target, timeout: float, protocol: int) -> Any:
         connection.connect()
     except BaseException as error:
         connection.disconnect()
-        if isinstance(error.__context__, FileNotFoundError | PermissionError):
-            raise _connect_error(error, _unreadable_files(connection)) from None  # type: ignore[arg-type]
+        no_file = isinstance(error.__context__, FileNotFoundError | PermissionError)
+        if no_file and isinstance(error, Exception):
+            raise _connect_error(error, _unreadable_files(connection)) from None
         raise
     return connection
 
