@@ -261,10 +261,8 @@ class BaseClient:
             lock_kind = FencedKind(lock_kind.key, self.policy.retention, self.policy.step)
         return lock_kind if token is None else handed_over(lock_kind, token)
 
-    def policy_of(self, owner: str | None) -> Policy:
-        """The policy of a lock with the option ``owner``; None: that of the client. Raises ConfigError."""
-        if owner is None:
-            return self.policy
+    def policy_of(self, owner: str) -> Policy:
+        """The policy of a lock whose tokens name ``owner``. Raises ConfigError."""
         token, tokens = tokens_of(_constant(owner))
         return replace(self.policy, token=token, tokens=tokens)
 

@@ -176,7 +176,10 @@ class MasterRecords:
 
 
 class RecordConnections:
-    """Connections for a few commands, one to each master. Their methods raise exceptions of redis-py."""
+    """Connections for a few commands, one to each master.
+
+    Their methods raise exceptions of redis-py, or ConnectError.
+    """
 
     def __init__(self, key_prefix: bytes, timeout: float) -> None:
         self._key_prefix = key_prefix

@@ -206,7 +206,9 @@ def test_help_imports_little_more_than_the_package() -> None:
     }
     heavy = {"redis", "hiredis", "asyncio", "ssl", "rich", "tomllib", "json", "ctypes", "subprocess"}
     assert not heavy & imported
-    assert len(imported) < 25, imported  # Python 3.14: 22
+    assert len(imported) < (25 if sys.version_info >= (3, 14) else 20), (
+        imported
+    )  # argparse imports more there
 
 
 def test_help_takes_little_more_than_the_package() -> None:
