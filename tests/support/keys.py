@@ -31,6 +31,11 @@ def with_keys(masters: Masters) -> list[int]:
     return [n for n, master in enumerate(masters) if master.pid and master.ask(f'EVAL "{COUNT}" 0') != ":0"]
 
 
+def with_key(masters: Masters, key: str) -> list[int]:
+    """Which of the masters that run have this key."""
+    return [n for n, master in enumerate(masters) if master.pid and master.ask(f"EXISTS {key}") == ":1"]
+
+
 def nothing_left(masters: Masters, deadline: float = DEADLINE) -> None:
     try:
         eventually(lambda: not with_keys(masters), "no key of ours is left", deadline=deadline)
