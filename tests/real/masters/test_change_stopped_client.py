@@ -85,8 +85,13 @@ def test_a_master_that_forbids_the_list_does_not_count(
     assert lock.acquire()
     write_phase_1(masters, nodes, OLD, NEW)
     masters[0].kill()
+    forbids = late.masters.connector.states[1]
+    before = forbids.connections
     write_terms(nodes[1:2], **TO_NEW)
-    eventually(lambda: late.health()[1].listed is False, "one master forbids its list")
+    eventually(
+        lambda: forbids.listed is False and forbids.attached and forbids.connections > before,
+        "one master forbids its list, and is connected again after the cut",
+    )
     with pytest.raises(QuorumUnavailable, match="it expects clients that are joint"):
         extend(late, lock)
 

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,6 +49,13 @@ def command(*arguments: str, **environment: str) -> subprocess.Popen[str]:
         text=True,
         env={**os.environ, **environment},
     )
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """For the temporary files of a demo. pytest's own may have a path that is too long for unix sockets."""
+    with tempfile.TemporaryDirectory(prefix="demo-", dir="/tmp") as path:
+        yield Path(path)
 
 
 @contextlib.contextmanager
@@ -88,9 +96,9 @@ def test_the_counter_is_read_while_a_worker_writes_it() -> None:
 # -- as users run it ---------------------------------------------------------------------------
 
 
-def test_the_demo_passes_and_leaves_nothing(engine_name: str, tmp_path: Path) -> None:
+def test_the_demo_passes_and_leaves_nothing(engine_name: str, folder: Path) -> None:
     for _ in range(ATTEMPTS):
-        demo = command("demo", "--seconds", "0.5", "--json", "--engine", engine_name, TMPDIR=str(tmp_path))
+        demo = command("demo", "--seconds", "0.5", "--json", "--engine", engine_name, TMPDIR=str(folder))
         out, progress = demo.communicate(timeout=PATIENCE)
         result = json.loads(out)
         if 0 < result["cycles_after_kill"] < result["cycles"]:
@@ -106,8 +114,8 @@ def test_the_demo_passes_and_leaves_nothing(engine_name: str, tmp_path: Path) ->
     assert result["acquire_us"]["p50"] < result["cycle_us"]["p50"]
     assert result["paths"]
     assert progress == ""
-    assert list(tmp_path.iterdir()) == []
-    assert processes(str(tmp_path)) == []
+    assert list(folder.iterdir()) == []
+    assert processes(str(folder)) == []
 
 
 @pytest.mark.usefixtures("redis_server")
@@ -125,9 +133,9 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows[-1].startswith("demo passed: ")
 
 
-def test_interrupted(tmp_path: Path) -> None:
-    with working(tmp_path) as (demo, workers):
-        configs = "".join(config.read_text() for config in tmp_path.rglob("config"))
+def test_interrupted(folder: Path) -> None:
+    with working(folder) as (demo, workers):
+        configs = "".join(config.read_text() for config in folder.rglob("config"))
         ports = [int(port) for port in re.findall(r'^port "(\d+)"', configs, re.MULTILINE)]
         assert not any("redis://" in line for line in workers), "URLs have passwords"
         demo.send_signal(signal.SIGINT)
@@ -135,19 +143,19 @@ def test_interrupted(tmp_path: Path) -> None:
     assert demo.returncode == 130
     assert "redlock-fast: interrupted" in said
     assert "Traceback" not in said, said
-    assert processes(str(tmp_path)) == []
-    assert list(tmp_path.iterdir()) == []
+    assert processes(str(folder)) == []
+    assert list(folder.iterdir()) == []
     assert len(ports) == 5
     for port in ports:
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.1", port))
 
 
-def test_killed(tmp_path: Path) -> None:
-    with working(tmp_path) as (demo, _):
+def test_killed(folder: Path) -> None:
+    with working(folder) as (demo, _):
         demo.kill()
         demo.wait()
-        eventually(lambda: processes(str(tmp_path)) == [], "the workers end")
+        eventually(lambda: processes(str(folder)) == [], "the workers end")
 
 
 @pytest.mark.parametrize("engine", ["auto", "python"])
