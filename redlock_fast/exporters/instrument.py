@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from ..algorithm.policy import Clock
 from ..errors import Contended, LockLost, QuorumUnavailable, RedlockError
+from ..locks.bodies import Body
 from ..locks.client_base import BaseClient
 from ..telemetry import EventLog
 from ..threads.client import FastRedlock, Lock
@@ -135,25 +136,24 @@ def reporting(client: BaseClient, reports: Reports) -> type[Any]:
 def with_threads(base: Any, reports: Reports) -> Methods:
     """The methods of a lock for threads that report.
 
-    A RedlockError says that the lock was not acquired. After any other exception, such as that of a signal
-    handler, the lease that this call was granted is released: its caller does not get it.
+    A signal handler may raise while a grant is reported. The lease of this call is released then: its caller
+    does not get it.
     """
     clock = reports.clock
 
     def acquiring(acquire: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(acquire)
-        def reported(self: Any, *args: Any, **options: Any) -> Any:
-            before, start = self.lease, clock()
+        def reported(self: Any, body: Body, *args: Any) -> Any:
+            start = clock()
             try:
-                done = acquire(self, *args, **options)
+                done = acquire(self, body, *args)
                 if done:
                     reports.granted(self, start)
                 else:
                     reports.refused("acquire", self, start)
                 return done
             except BaseException as error:
-                if not isinstance(error, RedlockError) and self.lease not in (None, before):
-                    base.release(self)
+                self._undo(body)
                 reports.refused("acquire", self, start, error)
                 raise
 
@@ -170,7 +170,7 @@ def with_threads(base: Any, reports: Reports) -> Methods:
         return done
 
     def leave(self: Any, *error: Any) -> None:
-        lease, start = None, 0.0
+        held, lease, start = self._lease, None, 0.0
         try:
             lease, start = self.lease, clock()
             base.__exit__(self, *error)
@@ -178,10 +178,11 @@ def with_threads(base: Any, reports: Reports) -> Methods:
             reports.released(self, start, lease, False)
             raise
         except BaseException as failure:
-            base.release(self)  # a signal handler raised, perhaps before the release began
+            self._drop(held)
             reports.refused("release", self, start or clock(), failure)
             raise
-        reports.released(self, start, lease, lease is None or clock() < lease.deadline)
+        if lease is not None:  # otherwise detach() gave it up before
+            reports.released(self, start, lease, clock() < lease.deadline)
 
     def extend(self: Any, ttl: float | None = None, *, confirm: bool = False) -> float:
         start = clock()
@@ -193,7 +194,7 @@ def with_threads(base: Any, reports: Reports) -> Methods:
         reports.extended(self, start)
         return validity
 
-    enter = {"acquire": acquiring(base.acquire), "__enter__": acquiring(base.__enter__)}
+    enter = {"_acquire": acquiring(base._acquire), "_enter": acquiring(base._enter)}
     return {**enter, "release": release, "extend": extend, "__exit__": leave}
 
 
@@ -242,7 +243,8 @@ def with_tasks(base: Any, reports: Reports) -> Methods:
         except BaseException as failure:
             reports.refused("release", self, start, failure)
             raise
-        reports.released(self, start, lease, lease is None or clock() < lease.deadline)
+        if lease is not None:  # otherwise detach() gave it up before
+            reports.released(self, start, lease, clock() < lease.deadline)
 
     async def extend(self: Any, ttl: float | None = None, *, confirm: bool = False) -> float:
         start = clock()

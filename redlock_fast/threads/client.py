@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from ..algorithm import procedures
 from ..algorithm.batch import UnfinishedBatch
+from ..algorithm.lease import Lease
 from ..algorithm.lock_kind import LockKind
 from ..errors import ConfigError, LockLost
 from ..locks.bodies import Body, remove_bodies_of
@@ -108,7 +109,10 @@ class Lock(LockState):
                 with ``blocking=False``, or masters that cannot form a quorum.
             ClientClosed: The client is closed.
         """
-        body = Body()
+        return self._acquire(Body(), blocking, timeout)
+
+    def _acquire(self, body: Body, blocking: bool, timeout: float) -> bool:
+        """Acquire the lock for ``body``, which gets the lease."""
         try:
             outcome = acquire(self, blocking, timeout, self._core.masters, body)
             # No call after a grant: a signal handler may raise in a call.
@@ -183,7 +187,9 @@ class Lock(LockState):
         return drive(downgrade(self._core, self), self._core.masters)
 
     def __enter__(self) -> Self:
-        body = Body(threading.get_ident())
+        return self._enter(Body(threading.get_ident()))
+
+    def _enter(self, body: Body) -> Self:
         try:
             outcome = acquire(self, True, None, self._core.masters, body)
             if outcome is not self._lease:
@@ -206,10 +212,14 @@ class Lock(LockState):
         except LockLost:
             raise
         except BaseException:  # a signal handler raised, perhaps before the release began
-            if lease is not None and not self.in_another_body(lease, threading.get_ident()):
-                release(self, self._core.masters, lease)
-                remove_bodies_of(self._bodies or [], lease)
+            self._drop(lease)
             raise
+
+    def _drop(self, lease: Lease | None) -> None:
+        """Release the lease of a body that a signal handler ended, unless it is that of another body."""
+        if lease is not None and not self.in_another_body(lease, threading.get_ident()):
+            release(self, self._core.masters, lease)
+            remove_bodies_of(self._bodies or [], lease)
 
 
 class FastRedlock(BaseClient):

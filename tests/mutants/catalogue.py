@@ -1539,18 +1539,34 @@ GREENLETS = [
 MEASURED = [
     *of(
         "redlock_fast/exporters/instrument.py",
-        judges("real/exporters/durations", "real/exporters/telemetry"),
-        ("a-hold-outlasts-its-lease", "min(now, lease.deadline) - granted_at", "now - granted_at"),
-        ("a-recorder-breaks-its-lock", "except Exception as failure:", "except LookupError as failure:"),
+        judges("real/exporters/durations", "real/exporters/telemetry", "real/threads/fast_path"),
+        (
+            "an-interrupted-measured-end-releases-another-lease",
+            "            self._drop(held)\n",
+            "            base.release(self)\n",
+        ),
+        (
+            "an-interrupted-measured-call-releases-another-lease",
+            "                self._undo(body)\n",
+            "                base.release(self)\n",
+        ),
+        (
+            "a-release-that-did-not-take-place",
+            "start or clock(), failure)\n            raise\n        if lease is not None:",
+            "start or clock(), failure)\n            raise\n        if True:",
+        ),
         (
             "a-failed-take-over-releases",
             """if not isinstance(error, RedlockError) and self.lease not in (None, before):
-                    base.release(self)
+                    await base.release(self)
 """,
             """if True:
-                    base.release(self)
+                    await base.release(self)
 """,
         ),
+        ("a-hold-outlasts-its-lease", "min(now, lease.deadline) - granted_at", "now - granted_at"),
+        ("a-recorder-breaks-its-lock", "except Exception as failure:", "except LookupError as failure:"),
+        ("an-interrupted-report-leaves-its-lock", "                self._undo(body)\n", ""),
     ),
     *of(
         "redlock_fast/exporters/metrics.py",

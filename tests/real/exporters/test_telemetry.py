@@ -543,6 +543,21 @@ def test_spans_with_exceptions_and_with_metrics(
     assert page("grant_seconds_count") == 1
 
 
+class Collects:
+    """A recorder that keeps each operation and its outcome."""
+
+    slower_than = 0.0
+
+    def __init__(self) -> None:
+        self.outcomes: list[tuple[str, str]] = []
+
+    def record(self, operation: str, lock: Any, seconds: float, outcome: str, error: Any) -> None:
+        self.outcomes.append((operation, outcome))
+
+    def held(self, lock: Any, seconds: float, outcome: str) -> None:
+        self.outcomes.append(("held", outcome))
+
+
 class Raises:
     """A recorder that raises this for each acquire."""
 
@@ -628,10 +643,31 @@ def test_interrupted_lock_with_spans_is_not_left(
         if moment is None:
             break
         if lock.locked():
-            assert moment == "call leave", "on the way in, before anything of a release has begun"
+            # The caller has the result; or on the way in, before anything of a release has begun.
+            assert moment in ("return __enter__", "call leave")
             lock.release()
     assert number > 5
     assert client.locked("r") is False
+
+
+def test_a_lock_that_is_given_up_is_not_released(valkey: Masters, plain: Callable[..., Plain]) -> None:
+    """detach() in ``with``: its end reports no release."""
+    client = plain(valkey).at_full_strength()
+    recorder = Collects()
+    instrument(client.client, recorder)
+    lock = client.client.lock("r")
+
+    async def scoped() -> None:
+        async with lock:
+            lock.detach()
+
+    if client._runner:
+        client.wait(scoped())
+    else:
+        with lock:
+            lock.detach()
+    assert recorder.outcomes == [("acquire", "acquired")]
+    assert client.locked("r") is True
 
 
 def test_failed_take_over_keeps_the_key(

@@ -31,6 +31,7 @@ from redlock_fast import (
     Retry,
 )
 from redlock_fast.embedded import Masters
+from redlock_fast.exporters.instrument import instrument
 from redlock_fast.locks import procedures
 from redlock_fast.locks.procedures import entered
 from redlock_fast.threads import client as threads_client
@@ -41,6 +42,26 @@ pytestmark = pytest.mark.usefixtures("all_masters")
 
 ALL = range(5)
 URLS = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
+
+
+#: A measured lock has methods around those of `Lock`.
+measured_or_not = pytest.mark.parametrize("measured", [False, True], ids=["", "measured"])
+
+
+class Ignores:
+    """A recorder."""
+
+    slower_than = 0.0
+
+    def record(self, *_: object) -> None: ...
+
+    def held(self, *_: object) -> None: ...
+
+
+def with_recorder(client: FastRedlock, measured: bool) -> FastRedlock:
+    if measured:
+        instrument(client, Ignores())
+    return client
 
 
 @contextlib.contextmanager
@@ -105,12 +126,13 @@ def test_an_interrupted_failure_keeps_the_lock_of_another_thread(
     assert lock.release()
 
 
+@measured_or_not
 @pytest.mark.parametrize("way", ["acquire", "with"])
 def test_an_interrupt_keeps_the_lock_that_another_thread_has(
-    valkey: Masters, connected: MakeClient, way: str
+    valkey: Masters, connected: MakeClient, way: str, measured: bool
 ) -> None:
     """At each moment of a call that finds the object held. Catches: a release of what it holds."""
-    lock = connected(valkey).lock("k", TTL)
+    lock = with_recorder(connected(valkey), measured).lock("k", TTL)
     assert start(lock.acquire).result(DEADLINE)
 
     def again() -> None:
@@ -127,16 +149,17 @@ def test_an_interrupt_keeps_the_lock_that_another_thread_has(
 
 
 #: Where no thread has the mutex of the client.
-INSIDE = ("threads", "locks/procedures.py")
+INSIDE = ("threads", "locks/procedures.py", "exporters/instrument.py")
 
 
+@measured_or_not
 @pytest.mark.parametrize("options", [{}, {"timeout": 5.0}], ids=["fast path", "procedure"])
 @pytest.mark.parametrize("way", ["acquire", "with"])
 def test_an_interrupt_keeps_the_lock_that_another_thread_acquires(
-    valkey: Masters, connected: MakeClient, way: str, options: dict[str, float]
+    valkey: Masters, connected: MakeClient, way: str, options: dict[str, float], measured: bool
 ) -> None:
     """At each moment of a call, in the handler. Catches: a release of what the call was not granted."""
-    c, kept = connected(valkey), 0
+    c, kept = with_recorder(connected(valkey), measured), 0
     for number in range(1000):
         lock = c.lock("k", TTL, **options)  # type: ignore[arg-type]
         others: list[bool] = []
@@ -212,15 +235,18 @@ def test_the_end_of_with_keeps_a_lease_that_is_granted_during_it(
     assert number > 1
 
 
-def test_an_interrupted_end_keeps_the_lease_of_another_body(valkey: Masters, connected: MakeClient) -> None:
+@measured_or_not
+def test_an_interrupted_end_keeps_the_lease_of_another_body(
+    valkey: Masters, connected: MakeClient, measured: bool
+) -> None:
     """At each moment of the end of a body whose lease had ended. Catches: a release of the other's lease."""
     clock = Jumping()
-    c = connected(valkey, clock=clock)
+    c = with_recorder(connected(valkey, clock=clock), measured)
     for number in range(1000):
         lock = c.lock("k", TTL)
         outlive_lease(lock, clock, valkey)
         assert elsewhere(lock.__enter__) is lock
-        inside = "threads", "locks/lock_state.py", "locks/procedures.py"
+        inside = "threads", "locks/lock_state.py", "locks/procedures.py", "exporters/instrument.py"
         moment = interrupted(partial(leave, lock), number, inside=inside)
         assert lock.locked(), moment
         assert lock.release()
@@ -584,7 +610,7 @@ USES: dict[str, Callable[[Lock], object]] = {
 #: Compiled, the way itself has no moments but in the exchange, for which test_signals.py is.
 LEAST = 5 if str(fast_path.__file__).endswith(".py") else 0
 #: What returns from there has done it all: the caller has the result.
-WHOLE = ("threads/client.py", "threads/fast_path.py", "threads/driver.py")
+WHOLE = ("threads/client.py", "threads/fast_path.py", "threads/driver.py", "exporters/instrument.py")
 #: On the way in, before anything of a release has begun.
 BEFORE = ("call release", "call __exit__")
 
