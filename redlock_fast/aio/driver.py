@@ -121,14 +121,14 @@ async def drive(
                     argument = await binding.exchange(effect)
                 else:
                     binding.send(effect)
-        except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
         except GeneratorExit:
             drive_now(procedure, binding, asyncio.CancelledError())
             raise
         except BaseException as error:
             if procedure.gi_frame is None:  # type: ignore[attr-defined]
-                raise  # the procedure has ended with this exception
+                if not isinstance(error, StopIteration):
+                    raise  # the procedure has ended with this exception
+                return error.value  # type: ignore[no-any-return]
             resume, argument, first_result = procedure.throw, error, None
 
 

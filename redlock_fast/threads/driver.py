@@ -62,13 +62,14 @@ def drive(
                     masters.wait_for_turn(effect.entry, effect.seconds)
                 else:
                     masters.wait_for_quorum(effect.timeout)
-        except StopIteration as done:
-            if state.generation != generation:  # a signal handler forked in its last step
-                raise ClientClosed(CONTINUED_BY_PARENT) from None
-            return done.value  # type: ignore[no-any-return]
         except BaseException as error:
+            # A signal handler may raise StopIteration, too: it does not end the procedure.
             if procedure.gi_frame is None:  # type: ignore[attr-defined]
-                raise  # the procedure has ended with this exception
+                if not isinstance(error, StopIteration):
+                    raise  # the procedure has ended with this exception
+                if state.generation != generation:  # a signal handler forked in its last step
+                    raise ClientClosed(CONTINUED_BY_PARENT) from None
+                return error.value  # type: ignore[no-any-return]
             resume, argument, first_result = procedure.throw, error, None
 
 

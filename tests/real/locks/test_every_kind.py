@@ -206,7 +206,7 @@ def test_giving_up_leaves_nothing(masters: Masters, connected: MakeClient, raw: 
     lock = KINDS[kind](c, "r", timeout=0.1)
     assert not answered(lock.acquire)
     eventually(lambda: [set(node.scan_iter()) for node in nodes] == before, "it has given up")
-    for action, error in ((interrupt, KeyboardInterrupt), (fail, ZeroDivisionError)):
+    for action, error in ((interrupt, KeyboardInterrupt), (fail, ZeroDivisionError), (exhaust, RuntimeError)):
         forget_calls(nodes)
         with handling(action):
             signalled = start(lambda: (eventually(lambda: waits(nodes), "it waits"), to_main()))
@@ -221,6 +221,11 @@ def test_giving_up_leaves_nothing(masters: Masters, connected: MakeClient, raw: 
 
 def fail() -> None:
     raise ZeroDivisionError
+
+
+def exhaust() -> None:
+    """Raises StopIteration, which a generator turns into RuntimeError (PEP 479)."""
+    next(iter(()))
 
 
 def waits(nodes: list[redis.Redis]) -> bool:

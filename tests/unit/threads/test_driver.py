@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Generator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -107,6 +108,26 @@ def test_a_procedure_may_return_after_an_exception(drive: Drive) -> None:
             return error.args
 
     assert drive(procedure()) == (1.0,)
+
+
+@pytest.mark.parametrize("drive", ["threads"], indirect=True)  # a coroutine raises no StopIteration
+def test_stop_iteration_of_an_effect_does_not_end_the_procedure(
+    drive: Drive, performed: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal handler raises it while the thread waits. Catches: an acquire that returns None then."""
+    monkeypatch.setattr(threads_driver, "exchange", Mock(side_effect=[StopIteration, performed.append]))
+
+    def procedure() -> Procedure:
+        try:
+            yield Exchange([], 1, 0.1)
+        except BaseException:
+            yield Exchange([], 0, 0.0)
+            performed.append("cleaned up")
+            raise
+
+    with pytest.raises(RuntimeError, match="raised StopIteration"):
+        drive(procedure())
+    assert performed == ["cleaned up"]
 
 
 def test_the_first_result_replaces_the_first_effect(drive: Drive, performed: list[object]) -> None:
