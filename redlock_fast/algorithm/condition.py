@@ -7,6 +7,9 @@ from collections.abc import Callable
 
 from ..engine.mutex import new_mutex
 
+#: In the text of the RuntimeError with which an RLock refuses a release.
+NOT_OWNED = "release un-acquired lock"
+
 
 class Condition:
     """A condition variable whose mutex is free after a signal handler raised at any moment of a wait.
@@ -37,7 +40,7 @@ class Condition:
             with self.mutex:
                 return self._condition.wait_for(predicate, timeout)
         except RuntimeError as error:
-            if error.__context__ is None:
+            if error.__context__ is None or NOT_OWNED not in str(error):
                 raise
             # The handler raised while Condition.wait had released the mutex, which ``with`` cannot release.
             raise error.__context__ from None

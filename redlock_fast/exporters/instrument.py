@@ -174,12 +174,12 @@ def with_threads(base: Any, reports: Reports) -> Methods:
         try:
             lease, start = self.lease, clock()
             base.__exit__(self, *error)
-        except LockLost:
-            reports.released(self, start, lease, False)
-            raise
         except BaseException as failure:
             self._drop(held)
-            reports.refused("release", self, start or clock(), failure)
+            if isinstance(failure, LockLost):
+                reports.released(self, start or clock(), lease, False)
+            else:
+                reports.refused("release", self, start or clock(), failure)
             raise
         if lease is not None:  # otherwise detach() gave it up before
             reports.released(self, start, lease, clock() < lease.deadline)

@@ -12,7 +12,7 @@ from ..algorithm import procedures
 from ..algorithm.batch import UnfinishedBatch
 from ..algorithm.lease import Lease
 from ..algorithm.lock_kind import LockKind
-from ..errors import ConfigError, LockLost
+from ..errors import ConfigError
 from ..locks.bodies import Body, remove_bodies_of
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, refuse_unknown
@@ -208,12 +208,10 @@ class Lock(LockState):
             if self.in_another_body(lease):
                 lease = None
             alive = lease is not None and release(self, self._core.masters, lease)
-            self._left(body, alive, failing=error is not None)
-        except LockLost:
-            raise
         except BaseException:  # a signal handler raised, perhaps before the release began
             self._drop(lease)
             raise
+        self._left(body, alive, failing=error is not None)
 
     def _drop(self, lease: Lease | None) -> None:
         """Release the lease of a body that a signal handler ended, unless it is that of another body."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from ..errors import Contended, LockLost
+from ..errors import Contended
 from ..locks.decorated import check_plain
 from ..locks.single_run import SingleRunState, keep_at_once, keep_until
 from .driver import drive
@@ -68,8 +68,6 @@ class SingleRun(SingleRunState["Lock"]):
             if kind is None and self._once_per is not None:
                 self._keep(lock)
             lock.__exit__(kind, error, trace)
-        except LockLost:
-            raise
         except BaseException:
             lock.release()  # a signal handler raised, perhaps before the release began
             raise

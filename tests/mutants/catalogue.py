@@ -593,8 +593,8 @@ KINDS = [
         ("interrupted-with-leaves-its-body", "remove_bodies_of(self._bodies or [], body.lease)", "pass"),
         (
             "end-of-with-releases-what-another-began",
-            "masters, lease)\n            self._left",
-            "masters)\n            self._left",
+            "alive = lease is not None and release(self, self._core.masters, lease)",
+            "alive = lease is not None and release(self, self._core.masters)",
         ),
         (
             "interrupted-end-releases-for-another-body",

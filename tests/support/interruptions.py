@@ -14,10 +14,20 @@ from types import FrameType
 from typing import Any
 
 import redlock_fast
+from redlock_fast.errors import LockLost
 
 PACKAGE = Path(redlock_fast.__file__).parent
 ENGINE = PACKAGE / "engine"
 RESUME = dis.opmap["RESUME"]
+
+
+class AnotherLockLost(LockLost, KeyboardInterrupt):
+    """As the LockLost of another lock; ``interrupted`` expects a KeyboardInterrupt."""
+
+
+def lose_another_lock() -> None:
+    """For ``handler``: a signal handler that checks another lock, which is lost."""
+    raise AnotherLockLost("another lock is not held")
 
 
 def interrupted(

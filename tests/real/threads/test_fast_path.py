@@ -13,7 +13,7 @@ from unittest.mock import Mock, call
 import pytest
 from support.clocks import Jumping
 from support.fast_path_only import fast_path_only
-from support.interruptions import interrupted
+from support.interruptions import interrupted, lose_another_lock
 from support.keys import OTHER_CLIENT, TTL, nothing_left, occupy, paused, sizes, values, wipe
 from support.makers import MakeClient, Raw
 from support.moments import at_moment
@@ -254,6 +254,25 @@ def test_an_interrupted_end_keeps_the_lease_of_another_body(
         if moment is None:
             break
     assert number > 2
+
+
+@measured_or_not
+@pytest.mark.parametrize("options", [{}, {"auto_extend": True}], ids=["plain", "auto_extend"])
+def test_a_handler_that_finds_another_lock_lost(
+    valkey: Masters, connected: MakeClient, options: dict[str, bool], measured: bool
+) -> None:
+    """At each moment of the end. Catches: an end that takes its LockLost for that of the body's lease."""
+    c = with_recorder(connected(valkey), measured)
+    for number in range(1, 1000):  # not before its first step
+        lock = c.lock("k", TTL, **options)  # type: ignore[arg-type]
+        lock.__enter__()
+        end = partial(lock.__exit__, None, None, None)
+        moment = interrupted(end, number, spared=WHOLE, handler=lose_another_lock)
+        assert not lock.locked(), moment
+        nothing_left(valkey)
+        if moment is None:
+            break
+    assert number > 1
 
 
 def test_an_interrupted_end_leaves_no_body(valkey: Masters, connected: MakeClient) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.interruptions import interrupted
+from support.interruptions import interrupted, lose_another_lock
 from support.keys import TTL, nothing_left, wipe
 from support.renewing import MakeClient
 from support.waiting import DEADLINE, eventually, start
@@ -18,8 +19,15 @@ WHOLE = ("threads/client.py", "threads/fast_path.py", "threads/driver.py", "thre
 BEFORE = ("call __exit__", "call release", "call _keep")
 
 
+def nothing() -> None:
+    """Ctrl-C alone."""
+
+
+@pytest.mark.parametrize("handler", [nothing, lose_another_lock])
 @pytest.mark.parametrize("once_per", [None, TTL])
-def test_interrupted_at_any_moment(valkey: Masters, connected: MakeClient, once_per: float | None) -> None:
+def test_interrupted_at_any_moment(
+    valkey: Masters, connected: MakeClient, once_per: float | None, handler: Callable[[], None]
+) -> None:
     """Nothing stays behind before the end of the job. After it, the lock stays for the period."""
     c: Any = connected(valkey)
     for number in range(1000):
@@ -29,7 +37,7 @@ def test_interrupted_at_any_moment(valkey: Masters, connected: MakeClient, once_
             with run:
                 ended.append(True)
 
-        moment = interrupted(job, number, spared=WHOLE)
+        moment = interrupted(job, number, spared=WHOLE, handler=handler)
         if moment is None:
             break
         if moment in BEFORE:

@@ -25,6 +25,19 @@ def test_a_wait_ends_when_the_predicate_is_true() -> None:
     assert waiting.result(DEADLINE) is True
 
 
+def test_a_runtime_error_of_a_handler_comes_out() -> None:
+    """A handler raised it while it handled another error. Catches: a wait that raises the other one."""
+
+    def fails() -> bool:
+        try:
+            raise KeyError("of the handler")
+        except KeyError:
+            raise RuntimeError("stop")  # noqa: B904
+
+    with pytest.raises(RuntimeError, match="stop"):
+        Condition().wait_for(fails, 0.001)
+
+
 def test_a_wait_ends_after_its_timeout() -> None:
     assert Condition().wait_for(lambda: False, 0.001) is False
 
