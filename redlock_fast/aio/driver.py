@@ -16,7 +16,7 @@ from ..algorithm.lease import AcquireFailure, Lease
 from ..algorithm.redlock import Attempt, finish_release, start_release
 from ..locks.handover import HandoverKind
 from ..locks.lock_state import LockState
-from ..locks.procedures import acquire_lock, release_lock
+from ..locks.procedures import acquire_lock, release_lock, release_token
 from .future import ExchangeFuture
 from .loop import LoopBinding
 
@@ -62,17 +62,19 @@ def complete_acquire(lock: LockState, attempt: Attempt, future: ExchangeFuture) 
 
 async def release(lock: LockState, binding: LoopBinding) -> bool:
     """Release ``lock``. True: a quorum still had the lease."""
-    lease = lock._lease
+    lease, handover = lock._lease, lock._lock_kind
     try:
         lease = lock._start_release()
         if lease is None:
-            return type(lock._lock_kind) is HandoverKind and await drive(release_lock(lock), binding)
+            return type(handover) is HandoverKind and await drive(release_lock(lock), binding)
         future = submit_release(lock, lease, binding)
         await future
         return complete_release(lock, lease, future)
     except BaseException as error:
         if lease is not None:  # another task may have acquired the lock since
             await abort(release_lock(lock, lease), binding, error)
+        elif type(handover) is HandoverKind and handover.released:
+            await abort(release_token(lock, handover), binding, error)
         raise
 
 

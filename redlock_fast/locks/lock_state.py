@@ -376,6 +376,14 @@ class LockState:
                 self._lock_kind, self._lease = handover.lock_kind, lease
             return not handover.released
 
+    def undo_take_over(self, handover: HandoverKind, lease: Lease) -> None:
+        """Forget ``lease`` without a release: the next call takes it over again."""
+        if self._auto_extension is not None:
+            self._auto_extension.stop(lease)
+        if self._lease is lease:
+            self._lock_kind = handover
+        self.forget_lease(lease)
+
     def begin_token_release(self, handover: HandoverKind) -> bool:
         """Begin to release a token. False: a take-over has ended before, and there is a lease to release."""
         with self._client_state.mutex:

@@ -176,8 +176,13 @@ def take_over(
         f"{quoted(lock.resource)}: a quorum does not have this token; another client may hold the lock",
         resource=lock.resource,
     )
+    released = LockLost(
+        f"{quoted(lock.resource)}: a release of the lock of this token has begun", resource=lock.resource
+    )
     if handover.lost:
         raise lost
+    if handover.released:
+        raise released
     try:
         lock._mark_acquiring(me)
         if not core.client_state.ready:
@@ -189,17 +194,20 @@ def take_over(
         answers = yield Exchange(attempt.requests, attempt.lists.need, timeout, policy.wait)
         votes = trusted_votes(attempt, answers[0])
         lease = finish_attempt(attempt, attempt.lists.granted(votes), attempt.lists.all)
-        if lease is not None and lock.end_take_over(handover, lease, body):
-            lock._on_granted(lease)
-            return lease
+        if lease is not None:
+            try:
+                if lock.end_take_over(handover, lease, body):
+                    lock._on_granted(lease)
+                    return lease
+            except BaseException:
+                if body is None:  # otherwise the caller releases what its body was given
+                    lock.undo_take_over(handover, lease)
+                raise
     finally:
         if lock._acquiring is me:
             lock._acquiring = None
     if handover.released:
-        raise LockLost(
-            f"{quoted(lock.resource)}: another thread or task released the lock of this token",
-            resource=lock.resource,
-        )
+        raise released
     if attempt.lists.refused(votes):
         handover.lost = True
         core.client_state.counts.lost += 1
@@ -210,12 +218,12 @@ def take_over(
 def release_token(lock: LockState, handover: HandoverKind) -> Generator[Effect, Any, bool]:
     """Release the lock of a token from another process. False: a quorum did not confirm that it had it."""
     core, policy = lock._core, lock._policy
-    if not core.client_state.ready:
-        yield WaitForQuorum(core.connect_timeout)
-    lock._lock_kind = handover.lock_kind
     everywhere = policy.voters.lists.all
-    lease = lease_of(lock._lock_kind, handover.token, everywhere, core.max_ttl, -math.inf, 0.0)
+    lease = lease_of(handover.lock_kind, handover.token, everywhere, core.max_ttl, -math.inf, 0.0)
     try:
+        if not core.client_state.ready:
+            yield WaitForQuorum(core.connect_timeout)
+        lock._lock_kind = handover.lock_kind
         alive = yield from procedures.release(policy, lease)
     except BaseException as error:
         yield from undo_after(error, procedures.undo_lease(lease))

@@ -17,7 +17,7 @@ from ..errors import ClientClosed
 from ..locks.bodies import Body
 from ..locks.handover import HandoverKind
 from ..locks.lock_state import LockState
-from ..locks.procedures import acquire_lock, release_lock
+from ..locks.procedures import acquire_lock, release_lock, release_token
 from ..masters.client_state import CONTINUED_BY_PARENT
 from ..masters.faults import has_faults, note_faults
 from ..masters.masters import Masters
@@ -60,13 +60,11 @@ def acquire(
 
 def release(lock: LockState, masters: Masters, only: Lease | None = None) -> bool:
     """Release ``lock``. True: a quorum still had the lease. ``only``: no other lease is released."""
-    lease = only or lock._lease
+    lease, handover = only or lock._lease, lock._lock_kind
     try:
         lease = lock._start_release(only)
         if lease is None:
-            return (
-                only is None and type(lock._lock_kind) is HandoverKind and drive(release_lock(lock), masters)
-            )
+            return only is None and type(handover) is HandoverKind and drive(release_lock(lock), masters)
         policy = lock._policy
         requests = start_release(lease)
         need = policy.voters.lists.need
@@ -77,4 +75,6 @@ def release(lock: LockState, masters: Masters, only: Lease | None = None) -> boo
     except BaseException as error:
         if lease is not None:  # another thread may have acquired the lock since
             drive(release_lock(lock, lease), masters, error)
+        elif only is None and type(handover) is HandoverKind and handover.released:
+            drive(release_token(lock, handover), masters, error)
         raise

@@ -350,6 +350,28 @@ async def test_a_destroyed_body_keeps_the_lease_of_another_one(valkey: Masters, 
 
 
 @on_loops
+async def test_a_cancelled_release_of_a_token_releases_it(valkey: Masters, aclient: MakeAio) -> None:
+    """While the client connects. Catches: a key that stays, and an extend() that renews it."""
+    async with aclient(valkey) as owner:
+        for steps in range(5):
+            held = owner.lock("k", TTL)
+            assert await held.acquire()
+            async with aclient(valkey) as c:
+                lock = c.lock("k", TTL, token=held.detach())
+                release = asyncio.create_task(lock.release())
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                release.cancel()
+                await asyncio.wait({release})
+                if not steps:  # it had not begun
+                    assert await lock.release()
+                with pytest.raises(LockLost):
+                    await lock.extend()
+                await until(lambda: sizes(valkey) == [0] * 5, "the key is deleted")
+        await clean(valkey)
+
+
+@on_loops
 async def test_a_cancelled_release_leaves_a_later_lease(valkey: Masters, aclient: MakeAio, raw: Raw) -> None:
     """Catches: a release that waits for a silent master is cancelled after the same object was acquired
     again, and releases the new lease, whose body goes on.

@@ -127,7 +127,7 @@ def test_released_while_it_is_taken_over(masters: Masters, connected: MakeClient
         released = start(lock.release)
         eventually(lambda: type(lock._lock_kind) is LockKind, "the release has begun")
     assert released.result(DEADLINE) is True
-    with pytest.raises(LockLost, match="another thread or task released"):
+    with pytest.raises(LockLost, match="a release of the lock of this token has begun"):
         taken.result(DEADLINE)
     assert not lock.locked()
     nothing_left(masters)

@@ -319,6 +319,44 @@ def test_an_interrupted_release_keeps_the_lease_of_another_thread(
     nothing_left(valkey)
 
 
+@pytest.mark.parametrize("ready", [True, False], ids=["connected", "not connected"])
+def test_an_interrupted_release_of_a_token_releases_it(
+    valkey: Masters, connected: MakeClient, client: MakeClient, ready: bool
+) -> None:
+    """At each moment since it has begun. Catches: a release that undoes nothing while the client connects."""
+    owner = connected(valkey)
+    for number in range(1000):
+        held = owner.lock("k", TTL)
+        assert held.acquire()
+        lock = (connected if ready else client)(valkey).lock("k", TTL, token=held.detach())
+        handover: Any = lock._lock_kind
+        moment = interrupted(lock.release, number, spared=WHOLE, inside=INSIDE)
+        if not handover.released or lock._core.masters.connector._thread is None:
+            lock.release()  # False if what was deferred was sent before
+        nothing_left(valkey)
+        if moment is None:
+            break
+    assert number > LEAST
+
+
+def test_an_interrupted_take_over_is_renewed_or_not_begun(valkey: Masters, connected: MakeClient) -> None:
+    """At each moment of extend(). Catches: a lock that is held, is not renewed and reports no loss."""
+    owner, c = connected(valkey), connected(valkey)
+    for number in range(1000):
+        held = owner.lock("k", TTL)
+        assert held.acquire()
+        lock = c.lock("k", TTL, token=held.detach(), auto_extend=True)
+        moment = interrupted(lock.extend, number, spared=WHOLE)
+        assert len(c.renewal().schedule) == lock.locked(), moment
+        assert lock.extend() > 0
+        assert len(c.renewal().schedule) == lock.locked() == 1, moment
+        assert lock.release()
+        nothing_left(valkey)
+        if moment is None:
+            break
+    assert number > 5
+
+
 def test_an_interrupted_release_of_many_keeps_the_lease_of_another_thread(
     valkey: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
