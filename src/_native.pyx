@@ -539,6 +539,7 @@ cdef class NativeEngine:
     def after_fork_in_child(self):
         hub_after_fork_in_child(self._hub)
         self._cancel_all()
+        self._deferred.clear()
         for tls in self._tls:
             if tls is not None:
                 socket.close((<_TlsSocket> tls).sock.detach())

@@ -57,6 +57,7 @@ class ClientState:
         """Forget the leases of the parent."""
         self.generation += 1
         self._reset()
+        clients_with_leases.pop(self, None)
 
     def add_batch(self, batch: UnfinishedBatch) -> None:
         """Record a call of ``acquire_many`` that begins. Forget those that have returned."""

@@ -29,7 +29,9 @@ T = TypeVar("T")
 LONGEST_BLOCK = 0.005
 
 #: All signals but those that report a crash.
-SIGNALS = set(range(1, 32)) - {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
+SIGNALS = set(map(int, signal.valid_signals())) - {
+    signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL
+}  # fmt: skip
 
 
 def block_signals() -> Any:

@@ -33,6 +33,7 @@ from redlock_fast.algorithm.policy import lease_clock
 from redlock_fast.algorithm.tokens import TOKEN_SIZE
 from redlock_fast.embedded import Masters
 from redlock_fast.locks import auto_extend
+from redlock_fast.masters.client_state import clients_with_leases
 from redlock_fast.masters.state import MasterState
 
 pytestmark = needs_fork
@@ -197,6 +198,19 @@ def test_child_that_a_signal_interrupts_at_its_begin_holds_nothing(
     finally:
         signal.signal(signal.SIGUSR1, handler)
     assert [server.get("parents") for server in raw(valkey)] == [lock.token] * 5
+    assert lock.release()
+
+
+def test_child_forgets_the_client_of_its_parent(valkey: Masters, connected: MakeClient, fork: Fork) -> None:
+    """The parent has a lease, and the child drops the client. Catches: a client that stays in the child."""
+    clients = [connected(valkey)]
+    lock = clients[0].lock("parents", TTL)
+    assert lock.acquire()
+
+    def child() -> None:
+        assert clients_with_leases == {}
+
+    fork(child)
     assert lock.release()
 
 
