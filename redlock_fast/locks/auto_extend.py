@@ -233,7 +233,9 @@ class Renewal:
 
     def _lost(self, renewed: RenewedLease, reason: str) -> None:
         lock: Any = renewed.lock()
-        if lock is not None and not self.client_state.ending:
+        if lock is None or self.client_state.ending:
+            self.drop(renewed)
+        else:
             self.mark_lost(lock, renewed, reason)
 
 

@@ -307,14 +307,12 @@ class LockState:
             raise ConfigError(
                 f"blocking must be True or False, not {blocking!r}; the seconds to wait are timeout="
             )
-        if timeout == -1:
+        if timeout is None or timeout == -1:
             return self._timeout if blocking else None
-        timeout = check_timeout(timeout)
-        if not blocking and timeout is not None:
+        seconds = check_timeout(timeout)
+        if not blocking and seconds is not None:
             raise ConfigError("timeout must be -1 (or left out) when blocking is False")
-        if not blocking:
-            return None
-        return self._timeout if timeout is None else timeout
+        return seconds
 
     # --- release ---
 

@@ -290,6 +290,28 @@ def test_abandoned(masters: Masters, kept: Kept, clock: Jumping, recorder: LossR
     assert recorder.losses == []
 
 
+def test_abandoned_while_its_loss_is_found(
+    masters: Masters, kept: Kept, clock: Jumping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: a lease that the schedule counts without end, so that the thread never ends."""
+    c, lock = kept(masters)
+    locks, schedule = [lock], c.renewal().schedule
+    pop_ended = schedule.pop_ended
+
+    def drop_last_reference(now: float) -> list[Any]:
+        ended = pop_ended(now)
+        if ended:
+            locks.clear()
+            gc.collect()
+        return ended
+
+    monkeypatch.setattr(schedule, "pop_ended", drop_last_reference)
+    del lock
+    clock.jump(TTL)
+    c.renewal()._wake.put(None)
+    eventually(lambda: not locks and len(schedule) == 0, "the schedule is empty")
+
+
 # --- with others ----------------------------------------------------------------------------------
 
 

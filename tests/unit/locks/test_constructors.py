@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from redlock_fast import FastRedlock, Lock
+import pytest
+
+from redlock_fast import ConfigError, FastRedlock, Lock
 from redlock_fast.algorithm.lease import Lease, plain_lease
 from redlock_fast.algorithm.lock_kind import LockKind
 from redlock_fast.locks.lock_state import plain_lock
@@ -25,3 +28,14 @@ def test_both_ways() -> None:
         short, usual = fields(plain_lock(Lock, client, "r", ttl)), fields(client.lock("r", ttl))
         assert type(short.pop("_lock_kind")) is type(usual.pop("_lock_kind")) is LockKind
         assert short == usual
+
+
+def test_seconds_to_try() -> None:
+    """Infinity is an end of its own: none. Catches: the lock's timeout in its place."""
+    lock = FastRedlock(["redis://127.0.0.1:1"]).lock("r", timeout=0.5)
+    assert lock._waiting_time(True, -1) == 0.5
+    assert lock._waiting_time(True, 3) == 3.0
+    assert lock._waiting_time(True, math.inf) is None
+    assert lock._waiting_time(False, -1) is None
+    with pytest.raises(ConfigError, match="blocking is False"):
+        lock._waiting_time(False, 3)
