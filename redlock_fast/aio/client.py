@@ -380,13 +380,15 @@ class AsyncFastRedlock(BaseClient):
             RedlockError: As [`FastRedlock.acquire_many`][].
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        return await drive(acquire_many(self, AsyncLock, resources, ttl), self.loop_binding())
+        return await drive(acquire_many(self, self._class_of(AsyncLock), resources, ttl), self.loop_binding())
 
     async def _acquire_part(
         self, resources: ListOf[Resource], ttl: float | None, part: UnfinishedBatch
     ) -> list[AsyncLock | None]:
         """As ``acquire_many``, as a part of the call of a sharded client."""
-        return await drive(acquire_many(self, AsyncLock, resources, ttl, part), self.loop_binding())
+        return await drive(
+            acquire_many(self, self._class_of(AsyncLock), resources, ttl, part), self.loop_binding()
+        )
 
     async def release_many(self, locks: Sequence[AsyncLock]) -> list[bool]:
         """Release many locks; see [`FastRedlock.release_many`][]. A cancelled call still releases all.

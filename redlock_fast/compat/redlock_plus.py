@@ -119,7 +119,12 @@ class Lock(LockHolder):
 
     def release(self) -> bool:
         """False: the lease had ended before. Raises InvalidOperationError if it was not acquired."""
-        return self._acquired().release()
+        lock = self._acquired()
+        try:
+            return lock.release()
+        except BaseException:
+            lock.release()  # a signal handler raised, perhaps before the release began
+            raise
 
     def _acquired(self) -> OurLock:
         if self._lock is None:

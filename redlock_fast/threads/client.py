@@ -565,13 +565,13 @@ class FastRedlock(BaseClient):
             ConfigError: A duplicate resource, an invalid name or ttl.
             ClientClosed: The client is closed.
         """
-        return drive(acquire_many(self, Lock, resources, ttl), self.masters)
+        return drive(acquire_many(self, self._class_of(Lock), resources, ttl), self.masters)
 
     def _acquire_part(
         self, resources: ListOf[Resource], ttl: float | None, part: UnfinishedBatch
     ) -> list[Lock | None]:
         """As ``acquire_many``, as a part of the call of a sharded client."""
-        return drive(acquire_many(self, Lock, resources, ttl, part), self.masters)
+        return drive(acquire_many(self, self._class_of(Lock), resources, ttl, part), self.masters)
 
     def release_many(self, locks: Sequence[Lock]) -> list[bool]:
         """Release many locks of this client in one exchange with the masters; see [`Lock.release`][].

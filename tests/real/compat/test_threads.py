@@ -165,6 +165,28 @@ def test_a_handler_that_raises_at_the_end_of_with(valkey: Masters, options: Opti
     assert interrupted_at_each(valkey, held, begins) > 2
 
 
+@pytest.mark.parametrize("drop_in", HOLDERS)
+def test_a_handler_that_raises_before_the_release(
+    valkey: Masters, options: Options, drop_in: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: a drop-in that forgets its lock, which is still held."""
+    release, raised = Lock.release, []
+
+    def interrupted_once(lock: Lock) -> bool:
+        if not raised:
+            raised.append(True)
+            interrupt()
+        return release(lock)
+
+    lock = HOLDERS[drop_in](valkey, options)
+    lock.acquire()
+    monkeypatch.setattr(Lock, "release", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        lock.release()
+    if raised:
+        nothing_left(valkey)
+
+
 # --- redlock-py ---------------------------------------------------------------------------------------
 
 

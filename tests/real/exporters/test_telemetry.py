@@ -88,6 +88,20 @@ def test_batches_are_timed_and_counted(page: Page, valkey: Masters, plain: Calla
     assert page("held") == 0
 
 
+@pytest.mark.parametrize("timeout", [None, TTL])
+def test_a_lock_of_a_batch_is_measured(
+    valkey: Masters, plain: Callable[..., Plain], timeout: float | None
+) -> None:
+    """With and without options of the client, which make the locks of a batch in two ways."""
+    client = plain(valkey, timeout=timeout).at_full_strength()
+    recorder = Collects()
+    instrument(client.client, recorder)
+    (lock,) = client.acquire_many(["r"])
+    assert client.wait(lock.extend()) > 0
+    assert client.wait(lock.release())
+    assert recorder.outcomes == [("extend", "extended"), ("release", "released")]
+
+
 def test_losses_and_renewals_are_counted(page: Page, valkey: Masters, plain: Callable[..., Plain]) -> None:
     client = plain(valkey).at_full_strength()
     page.collector.add(client.client)
