@@ -81,8 +81,10 @@ class LoopBinding:
         future = ExchangeFuture(self, self.loop)
         future.ticket = self.engine.submit(requests, need, timeout, wait, stall, future)
         self._pending += 1
-        seconds = stall or timeout
-        if self._timer is None or seconds < self._timer_seconds:
+        seconds = min(stall, timeout) if stall else timeout
+        if self._timer is None or (
+            seconds < self._timer_seconds and self.loop.time() + seconds < self._timer.when()
+        ):
             self._set_timer(seconds)
         self._submitted += 1
         if self._submitted == 1:

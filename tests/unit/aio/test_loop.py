@@ -260,3 +260,44 @@ def test_answer_that_is_there(loop: asyncio.AbstractEventLoop) -> None:
         return answer.answers
 
     assert loop.run_until_complete(main()) is GRANTED
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "later", "expected"),
+    [
+        ((0.6, 0.0), (0.5, 0.0), 0.58, 0.6),
+        ((0.6, 0.0), (0.5, 0.0), 0.05, 0.55),
+        ((0.6, 0.0), (0.7, 0.0), 0.0, 0.6),
+        ((9.0, 2.0), (9.0, 0.5), 0.0, 0.5),
+        ((0.5, 2.0), (0.5, 2.0), 0.0, 0.5),
+    ],
+    ids=["ends later", "ends earlier", "longer", "stall", "stall beyond the timeout"],
+)
+def test_the_timer_is_that_of_the_first_end(
+    c: AsyncFastRedlock,
+    loop: asyncio.AbstractEventLoop,
+    first: tuple[float, float],
+    second: tuple[float, float],
+    later: float,
+    expected: float,
+) -> None:
+    """Catches: a shorter exchange that begins later and moves the end of an earlier one."""
+    now, timers = loop.time(), list[asyncio.TimerHandle]()
+    begin, call_later = now, loop.call_later
+
+    def record(*arguments: Any, **options: Any) -> asyncio.TimerHandle:
+        timers.append(call_later(*arguments, **options))
+        return timers[-1]
+
+    async def main() -> None:
+        nonlocal now
+        binding = c.loop_binding()
+        for timeout, stall in (first, second):
+            binding.submit([], 3, timeout, 0, stall)
+            now += later
+        (timer,) = [one for one in timers if not one.cancelled()]
+        assert timer.when() == pytest.approx(begin + expected)
+        timer.cancel()
+
+    loop.time, loop.call_later = lambda: now, record  # type: ignore[method-assign]
+    loop.run_until_complete(main())
