@@ -213,6 +213,7 @@ class AsyncLeader(LeaderState):
             if after is not None:
                 await asyncio.wait({after})  # its on_elected may go on after ``stop``
             if before is not None and not before.released:
+                before.work = None  # a task of the loop that is closed
                 await self._finish(before)
             while not campaign.stopping:
                 await self._campaign_once(campaign)
@@ -276,12 +277,15 @@ class AsyncLeader(LeaderState):
             term.released = True
 
     async def _work(self, campaign: _Campaign, term: Term) -> None:
-        good = False
         try:
-            good = await self._call(self._on_elected)
-        finally:
-            if not good:  # also if it cancelled itself
-                self._without_work(campaign, term)
+            if await self._call(self._on_elected):
+                return
+        except GeneratorExit:  # the task is destroyed: its loop may be closed
+            raise
+        except BaseException:  # also if it cancelled itself
+            self._without_work(campaign, term)
+            raise
+        self._without_work(campaign, term)
 
     def _worked(self, campaign: _Campaign, term: Term, work: asyncio.Task[None]) -> None:
         if work.cancelled():  # perhaps before its first step: then nothing of ``_work`` ran

@@ -115,11 +115,18 @@ def test_a_loop_that_ends_ends_the_leadership(valkey: Masters, aclient: MakeClie
     assert work.events == ["elected", "ended", STOPPED] * 2
 
 
-def test_a_loop_that_is_closed_beside_a_leader(valkey: Masters, aclient: MakeClient) -> None:
+async def work(leader: Any) -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("on_elected", [None, lambda leader: None, work], ids=["none", "ended", "works"])
+def test_a_loop_that_is_closed_beside_a_leader(
+    valkey: Masters, aclient: MakeClient, on_elected: Callable[[Any], Any] | None
+) -> None:
     """No task of it can go on. The next campaign reports the loss and releases the lock first."""
     reasons: list[str] = []
     client = aclient(valkey, ttl=60.0)
-    leader = client.leader("chair", on_lost=lambda _, reason: reasons.append(reason))
+    leader = client.leader("chair", on_elected=on_elected, on_lost=lambda _, reason: reasons.append(reason))
 
     async def lead() -> None:
         await leader.start()
