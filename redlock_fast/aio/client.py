@@ -38,7 +38,7 @@ from .leader import AsyncLeader
 from .loop import LoopBinding
 from .owner_names import RunningTask
 from .renewal import BodyTask, LoopRenewal, loop_auto_extension
-from .rlock import AsyncRLock, TaskOwner, task_reference
+from .rlock import AsyncRLock, TaskOwner, TaskReference, task_reference
 from .single_run import AsyncSingleRun
 
 P = ParamSpec("P")
@@ -126,9 +126,12 @@ class AsyncLock(LockState):
         outcome = await acquire(self, True, None, binding)
         if outcome is not self._lease:
             await drive(entered(self, outcome), binding)
-        cancels = self._auto_extension is not None and self._auto_extension.cancels
-        self.begin_body(Body(task_reference(), self._lease, BodyTask() if cancels else None))
+        self._begin_body_of(task_reference())
         return self
+
+    def _begin_body_of(self, task: TaskReference | None) -> None:
+        cancels = self._auto_extension is not None and self._auto_extension.cancels
+        self.begin_body(Body(task, self._lease, BodyTask() if cancels else None))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -144,6 +147,22 @@ class AsyncLock(LockState):
                 return
             alive = await release(self, self._core.loop_binding())
         self._left(body, alive, failing=error is not None)
+
+    def begin_outermost_body(self, task: TaskReference) -> None:
+        """Note that a body of a reentrant lock begins. A loss cancels the outermost body of each task."""
+        if all(body.owner != task for body in self._bodies or ()):
+            self._begin_body_of(task)
+
+    def end_outermost_body(self, task: TaskReference | None, kind: type[BaseException] | None) -> bool:
+        """Note that the outermost body of ``task`` ends before the lock is released.
+
+        Returns whether only a loss has cancelled it. ``kind``: the exception that ended the body.
+        """
+        bodies = self._bodies or []
+        for body in [one for one in bodies if one.owner == task]:
+            bodies.remove(body)
+            return body.task is not None and body.task.left(kind)
+        return False
 
 
 class AsyncFastRedlock(BaseClient):

@@ -175,7 +175,7 @@ class BodyTask:
     def left(self, kind: type[BaseException] | None) -> bool:
         """Whether only this cancellation ended the body. ``kind``: the exception that ended it."""
         task = self._task()
-        if not self._cancelled or task is None:
+        if not self._cancelled or task is None or task is not asyncio.current_task():
             return False
         return task.uncancel() <= self._before and kind is asyncio.CancelledError
 

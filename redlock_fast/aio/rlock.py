@@ -14,6 +14,8 @@ from ..locks.owners import Ownership
 from ..locks.rlock import Reentrant
 from ..wire.text import quoted
 
+TaskReference = weakref.ref[asyncio.Task[Any]]
+
 
 class TaskOwner:
     """Owners are tasks. A task that ends without a release loses its ownership: the lease is not renewed."""
@@ -58,7 +60,7 @@ def current_task() -> asyncio.Task[Any] | None:
         return None
 
 
-def task_reference() -> weakref.ref[asyncio.Task[Any]] | None:
+def task_reference() -> TaskReference | None:
     """A reference to the running task, which does not keep it.
 
     It has a callback, because Python 3.15 clears a reference without one after the coroutine of a destroyed
@@ -83,7 +85,7 @@ class AsyncRLock(Reentrant):
         super().__init__(*settings)
         #: The task and the ownership of each ``async with`` body. At the end of a body its task may be
         #: collected.
-        self._bodies: list[tuple[weakref.ref[asyncio.Task[Any]], Ownership]] = []
+        self._bodies: list[tuple[TaskReference, Ownership]] = []
 
     async def acquire(self, blocking: bool = True, timeout: float = -1, *, ttl: float | None = None) -> bool:
         """Enter one level; see [`RLock.acquire`][]. A cancelled call has not entered.
@@ -136,36 +138,40 @@ class AsyncRLock(Reentrant):
         ownership, task = await self._enter(None, raises=True), task_reference()
         if ownership is not None and task is not None:
             self._bodies.append((task, ownership))
+            ownership.lock.begin_outermost_body(task)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        ownership = self._left(kind) or self._ownership()
+        task, ownership = self._left(kind)
+        ownership = ownership or self._ownership()
         if ownership is None and error is not None:
             return
         ownership = ownership or self._require_owned()
         if not self._decrement(ownership, [None]):
+            if (task, ownership) not in self._bodies and ownership.lock.end_outermost_body(task, kind):
+                error = None  # the cancellation came from the loss
             if error is None:
                 ownership.lock.check()
             return
         await ownership.lock.__aexit__(kind, error, trace)
 
-    def _left(self, kind: type[BaseException] | None) -> Ownership | None:
-        """The ownership of the body that has ended, or None. ``kind``: the exception that ended it.
+    def _left(self, kind: type[BaseException] | None) -> tuple[TaskReference | None, Ownership | None]:
+        """The task and the ownership of the body that has ended, or None. ``kind``: its exception.
 
         Two bodies of one lock belong to one owner, unless an owner has lost the lock.
         """
         owners = [task for task, _ in self._bodies]
         number = number_of(owners, task_reference(), kind is GeneratorExit)
+        if number is None:  # another task of the owner has entered it
+            own = self._ownership()
+            number = next((n for n, (_, entered) in enumerate(self._bodies) if entered is own), None)
         if number is None:
-            return None
-        ownership = self._bodies.pop(number)[1]
-        return (
-            ownership
-            if ownership.depth and ownership.generation == self._core.client_state.generation
-            else None
-        )
+            return None, None
+        task, ownership = self._bodies.pop(number)
+        valid = ownership.depth and ownership.generation == self._core.client_state.generation
+        return task, ownership if valid else None
 
     async def _enter(
         self, ttl: float | None, blocking: bool = True, timeout: float = -1, *, raises: bool = False

@@ -360,6 +360,61 @@ async def test_a_loss_cancels_the_outermost_body(masters: Masters, aclient: Make
         await clean(masters)
 
 
+@on_loops
+@pytest.mark.parametrize("outermost", ["acquire", "another task"])
+async def test_a_loss_cancels_the_tasks_that_are_inside(
+    masters: Masters, aclient: MakeAio, raw: Raw, outermost: str
+) -> None:
+    """Not a task of the owner that has left, and also a body whose owner had the lock before."""
+    clock = Jumping()
+    async with aclient(masters, clock=clock) as c:
+        await at_full_strength(c)
+        lock = c.rlock("r", TTL, auto_extend=True)
+        owned = lock.owned_by("job") if outermost == "another task" else lock
+        inside, lost = asyncio.Event(), asyncio.Event()
+
+        async def leave_early() -> str:
+            async with owned:
+                await inside.wait()
+            await lost.wait()
+            return "went on"
+
+        async def stay() -> None:
+            if outermost == "acquire":
+                assert await owned.acquire()
+            async with owned:
+                inside.set()
+                await until(lambda: owned.depth == 1 + (outermost == "acquire"), "the other task leaves")
+                for node in raw(masters):
+                    wipe(node)
+                clock.jump(THIRD)
+                await asyncio.sleep(DEADLINE)
+
+        first = asyncio.create_task(leave_early()) if outermost == "another task" else None
+        if first is not None:
+            await until(lambda: lock._bodies, "it is inside")
+        stays = asyncio.create_task(stay())
+        with pytest.raises(LockLost):
+            await stays
+        lost.set()
+        assert first is None or await first == "went on"
+        await clean(masters)
+
+
+@on_loops
+async def test_left_in_another_task(masters: Masters, aclient: MakeAio) -> None:
+    """As fixtures do. Catches: a body that the lock remembers without end."""
+    async with aclient(masters) as c:
+        await at_full_strength(c)
+        owned = c.rlock("r", TTL).owned_by("job")
+        for _ in range(3):
+            await asyncio.create_task(owned.__aenter__())
+            await asyncio.create_task(owned.__aexit__(None, None, None))
+            assert owned.depth == 0
+        assert owned._bodies == []
+        await clean(masters)
+
+
 def test_outside_of_tasks(valkey: Masters, aclient: MakeAio) -> None:
     c = aclient(valkey)
     lock = c.rlock("r", TTL)
