@@ -123,14 +123,17 @@ async def drive(
                     argument = await binding.exchange(effect)
                 else:
                     binding.send(effect)
+        except StopIteration as done:
+            if procedure.gi_frame is None:  # type: ignore[attr-defined]
+                return done.value  # type: ignore[no-any-return]
+            # The procedure has not ended: a signal handler raised this.
+            resume, argument, first_result = procedure.throw, done, None
         except GeneratorExit:
             drive_now(procedure, binding, asyncio.CancelledError())
             raise
         except BaseException as error:
             if procedure.gi_frame is None:  # type: ignore[attr-defined]
-                if not isinstance(error, StopIteration):
-                    raise  # the procedure has ended with this exception
-                return error.value  # type: ignore[no-any-return]
+                raise  # the procedure has ended with this exception
             resume, argument, first_result = procedure.throw, error, None
 
 

@@ -62,14 +62,16 @@ def drive(
                     masters.wait_for_turn(effect.entry, effect.seconds)
                 else:
                     masters.wait_for_quorum(effect.timeout)
-        except BaseException as error:
-            # A signal handler may raise StopIteration, too: it does not end the procedure.
+        except StopIteration as done:
             if procedure.gi_frame is None:  # type: ignore[attr-defined]
-                if not isinstance(error, StopIteration):
-                    raise  # the procedure has ended with this exception
                 if state.generation != generation:  # a signal handler forked in its last step
                     raise ClientClosed(CONTINUED_BY_PARENT) from None
-                return error.value  # type: ignore[no-any-return]
+                return done.value  # type: ignore[no-any-return]
+            # The procedure has not ended: a signal handler raised this.
+            resume, argument, first_result = procedure.throw, done, None
+        except BaseException as error:
+            if procedure.gi_frame is None:  # type: ignore[attr-defined]
+                raise  # the procedure has ended with this exception
             resume, argument, first_result = procedure.throw, error, None
 
 

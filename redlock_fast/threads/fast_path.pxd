@@ -9,7 +9,7 @@ from redlock_fast.algorithm.redlock cimport Attempt, finish_release, start_relea
 from redlock_fast.locks.bodies cimport Body
 from redlock_fast.masters.faults cimport has_faults
 
-@cython.locals(policy=Policy, attempt=Attempt, answers=list, generation=long)
+@cython.locals(policy=Policy, attempt=Attempt, answers=list, generation=long, ended=Lease)
 cpdef object acquire(LockState lock, object blocking, object timeout, object masters, Body body=*)
 
 @cython.locals(policy=Policy, lease=Lease, answers=list)

@@ -34,7 +34,9 @@ def acquire(
         return drive(acquire_lock(lock, blocking, timeout, None, body), masters)
     policy = lock._policy
     try:
-        lock._mark_acquiring(attempt)
+        ended = lock._mark_acquiring(attempt)
+        if ended is not None:  # another thread has acquired the lock since, and lost it
+            lock.note_loss(ended)
         if lock._generation != generation:
             raise ClientClosed(CONTINUED_BY_PARENT)
         need = attempt.lists.need

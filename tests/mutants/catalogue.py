@@ -631,6 +631,53 @@ KINDS = [
         "            if False:  #",
         "tests/real/sharded/test_clients.py::test_an_interrupted_release_of_many_keeps_the_lease_of_another_thread",
     ),
+    *of(
+        "redlock_fast/threads/fast_path.py",
+        judges("real/threads/fast_path"),
+        ("a-lease-that-ended-meanwhile-is-no-loss", "lock.note_loss(ended)", "pass"),
+        ("an-interrupted-token-release-is-not-undone", "and handover.released:", "and False:"),
+    ),
+    *of(
+        "redlock_fast/locks/procedures.py",
+        judges("real/threads/fast_path", "real/locks/handover"),
+        ("an-interrupted-take-over-is-not-renewed", "lock.undo_take_over(handover, lease)", "pass"),
+        (
+            "a-released-token-is-taken-over",
+            "    if handover.released:\n        raise released\n    try",
+            "    try",
+        ),
+    ),
+    *of(
+        "redlock_fast/threads/driver.py",
+        judges("unit/threads/driver"),
+        (
+            "a-stop-iteration-ends-a-procedure",
+            "        except StopIteration as done:\n            if procedure.gi_frame is None:",
+            "        except StopIteration as done:\n            if True:",
+        ),
+    ),
+    *of(
+        "redlock_fast/aio/loop.py",
+        judges("unit/aio/loop"),
+        ("a-shorter-exchange-moves-the-timer", "and self.loop.time() + seconds < self._timer.when()", ""),
+        ("a-stall-outlasts-the-timeout", "min(stall, timeout) if stall", "stall if stall"),
+    ),
+    *of(
+        "redlock_fast/aio/rlock.py",
+        judges("real/aio/rlock"),
+        ("a-loss-cancels-the-first-task-only", "            ownership.lock.begin_outermost_body(task)\n", ""),
+        ("a-body-of-another-task-stays", "if entered is own)", "if False)"),
+    ),
+    *of(
+        "redlock_fast/aio/leader.py",
+        judges("real/aio/leader"),
+        ("the-work-of-a-closed-loop-is-awaited", "before.work = None", "pass"),
+    ),
+    *of(
+        "redlock_fast/algorithm/condition.py",
+        judges("unit/algorithm/condition"),
+        ("the-error-of-a-handler-is-replaced", " or NOT_OWNED not in str(error)", ""),
+    ),
     Mutant(
         "interrupted-release-takes-a-later-lease",
         "redlock_fast/threads/fast_path.py",

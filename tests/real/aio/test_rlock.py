@@ -389,6 +389,7 @@ async def test_a_loss_cancels_the_tasks_that_are_inside(
                     wipe(node)
                 clock.jump(THIRD)
                 await asyncio.sleep(DEADLINE)
+                raise AssertionError("the loss cancels this body")
 
         first = asyncio.create_task(leave_early()) if outermost == "another task" else None
         if first is not None:

@@ -135,6 +135,18 @@ def test_released_while_it_is_taken_over(masters: Masters, connected: MakeClient
     assert lock.acquire(blocking=False) is False, "after the release it is a lock like all others"
 
 
+def test_a_released_token_is_not_renewed(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+    """Its release has begun. Catches: an extend() that renews the key, and then refuses it."""
+    _, two, token = pair(masters, connected)
+    lock = two.lock("job", token=token)
+    lock._lock_kind.released = True
+    for node in raw(masters):
+        node.pexpire("job", int(500 * TTL))
+    with pytest.raises(LockLost, match="has begun"):
+        lock.extend(TTL)
+    assert max(node.pttl("job") for node in raw(masters)) <= 500 * TTL
+
+
 def test_a_timeout_bounds_a_take_over(masters: Masters, connected: MakeClient, client: MakeClient) -> None:
     """Masters that do not reply, and masters that cannot be reached."""
     _, two, token = pair(masters, connected, node_timeout=DEADLINE)

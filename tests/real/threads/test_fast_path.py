@@ -396,6 +396,30 @@ def test_an_interrupted_end_keeps_the_lock_of_another_thread(
     assert lock.release()
 
 
+def test_a_lease_that_ended_while_a_call_began(valkey: Masters, connected: MakeClient) -> None:
+    """Of another thread, between two steps of the call. Catches: a loss that is not reported."""
+    clock = Jumping()
+    c = connected(valkey, clock=clock)
+    losses: list[str] = []
+    lock = c.lock("k", TTL, auto_extend=True, on_lost=lambda _, reason: losses.append(reason))
+    new_token, renewal = c.policy.token, c.renewal()
+
+    def token() -> bytes:
+        c.policy.token = new_token
+        assert elsewhere(lock.acquire)
+        renewal.mutex.acquire()  # the thread of the renewal finds the loss too late
+        clock.jump(TTL + 1)
+        assert all(master.ask("DEL k") for master in valkey)
+        return new_token()
+
+    c.policy.token = token
+    assert lock.acquire()
+    renewal.mutex.release()
+    eventually(lambda: losses, "the loss is reported")
+    assert lock.locked()
+    assert lock.release()
+
+
 def test_the_end_of_with_keeps_the_lease_of_another_body(valkey: Masters, connected: MakeClient) -> None:
     """Another thread entered the object after the lease had ended. Catches: a release of its lease."""
     clock = Jumping()
