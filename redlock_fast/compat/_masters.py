@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..errors import ConfigError
+from ..masters.address import redis_class
 
 #: The connection settings that all clients of redis-py and valkey-py have, for threads and asyncio.
 SETTINGS = ("host", "port", "path", "db", "username", "password", "credential_provider", "client_name")
-CLASSES = ("Connection", "SSLConnection", "UnixDomainSocketConnection")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,8 @@ def _client_of(master: Any) -> Any:
 
 
 def _of_client(client: Any) -> MasterSpec:
-    import redis
-
     pool = getattr(client, "connection_pool", None)
-    classes = getattr(getattr(pool, "connection_class", None), "__mro__", ())
-    kind = next((one.__name__ for one in classes if one.__name__ in CLASSES), None)
+    kind = redis_class(getattr(pool, "connection_class", None))
     if pool is None or kind is None or hasattr(pool, "sentinel_manager"):
         return MasterSpec(id(client), client)  # FastRedlock refuses it and says why
     settings = {
@@ -73,7 +70,7 @@ def _of_client(client: Any) -> MasterSpec:
         for name, value in pool.connection_kwargs.items()
         if (name in SETTINGS or name.startswith("ssl_")) and value is not None and (name, value) != ("db", 0)
     }
-    identity = (kind, *sorted((name, repr(value)) for name, value in settings.items()))
+    identity = (kind.__name__, *sorted((name, repr(value)) for name, value in settings.items()))
     # In place of the client: what FastRedlock reads of it. It has no connection, so it needs no close.
-    of_pool = SimpleNamespace(connection_class=getattr(redis, kind), connection_kwargs=settings)
+    of_pool = SimpleNamespace(connection_class=kind, connection_kwargs=settings)
     return MasterSpec(identity, SimpleNamespace(connection_pool=of_pool))

@@ -1,4 +1,4 @@
-"""The settings of one master, from a URL or a redis.Redis client. No I/O; redis-py parses both.
+"""The settings of one master, from a URL or a client of redis-py or valkey-py. No I/O; redis-py parses URLs.
 
 redis-py is imported when the first client is made, not with this package.
 """
@@ -14,8 +14,14 @@ from ..errors import ConfigError, needs
 from ..wire.text import redacted
 from .sentinel import SENTINEL_SCHEMES, Discovery, Service, parse_sentinel_url
 
-#: Prefixes of settings that redis-py's pools add for themselves.
+#: Prefixes of settings that the pools of redis-py add for themselves.
 _POOL_SETTINGS = ("maint", "oss_cluster", "orig_", "himport", "retry", "health_check")
+#: Prefixes of settings of valkey-py that redis-py does not have, or that name valkey-py to the master. Its
+#: clients have a ``protocol`` of 2 by default.
+_VALKEY_SETTINGS = ("valkey_", "cache_", "client_cache", "lib_", "protocol")
+
+#: The classes of connections that redis-py and valkey-py have, each for threads and for asyncio.
+_CONNECTION_CLASSES = ("Connection", "SSLConnection", "UnixDomainSocketConnection")
 
 _SCHEMES = {
     "valkey://": "redis://",
@@ -46,7 +52,7 @@ class Target(NamedTuple):
 
 
 def target(master: Any) -> Target:
-    """The settings of ``master``, a URL or a redis.Redis client. Raises ConfigError for anything else."""
+    """The settings of ``master``, a URL or a client. Raises ConfigError for anything else."""
     service = None
     if isinstance(master, str):
         connection_class, settings, service = _from_url(master)
@@ -177,7 +183,21 @@ def _from_client(client: Any) -> tuple[Any, dict[str, Any]]:
         raise ConfigError(
             "masters: a Sentinel's client names a service: use a URL, redis+sentinel://host:port/service"
         )
-    return connection_class, dict(pool.connection_kwargs)
+    settings = dict(pool.connection_kwargs)
+    own = redis_class(connection_class)
+    if own is not None and not issubclass(connection_class, own):  # of valkey-py, whose errors are others
+        connection_class = own
+        settings = {name: value for name, value in settings.items() if not name.startswith(_VALKEY_SETTINGS)}
+    return connection_class, settings
+
+
+def redis_class(connection_class: Any) -> Any:
+    """redis-py's class for threads with the name of ``connection_class``, or of a base. None: it has none."""
+    from redis import connection
+
+    names = (one.__name__ for one in getattr(connection_class, "__mro__", ()))
+    name = next((name for name in names if name in _CONNECTION_CLASSES), None)
+    return None if name is None else getattr(connection, name)
 
 
 def _secret_options(master: Any) -> bool:

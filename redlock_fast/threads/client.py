@@ -237,8 +237,8 @@ class FastRedlock(BaseClient):
 
     Args:
         masters: An odd number of independent masters, three or five. Each is a URL (``redis://``,
-            ``rediss://``, ``unix://``, ``redis+sentinel://``), or a redis.Redis client, of which only the
-            settings are used.
+            ``rediss://``, ``unix://``, ``redis+sentinel://``), or a client of redis-py or valkey-py for
+            threads, of which only the settings are used.
         ttl: The default lease.
         node_timeout: How long one attempt waits for masters: several round trips, and much less than ``ttl``.
         connect_timeout: Limit for one connection, and for the first call's wait for a quorum of connections.

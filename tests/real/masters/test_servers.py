@@ -75,6 +75,13 @@ def paths(client: FastRedlock) -> list[str]:
 # --- two kinds of servers -----------------------------------------------------------------------
 
 
+def test_clients_of_valkey_py_as_masters(client: MakeClient, masters: Masters) -> None:
+    package = pytest.importorskip("valkey", reason="package valkey is not installed: pip install valkey")
+    with contextlib.ExitStack() as stack:
+        urls = [*masters.urls[:3], *masters.unix_urls[3:]]
+        check_life(client([stack.enter_context(package.Valkey.from_url(url)) for url in urls]))
+
+
 def test_native_commands_of_valkey(valkey: Masters, connected: MakeClient, raw: Raw) -> None:
     client = connected(valkey)
     for node in raw(valkey):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.metadata
 import socket
 from collections.abc import Iterator
@@ -284,6 +285,30 @@ def test_client_with_a_credential_provider(clients: contextlib.ExitStack) -> Non
     provider = redis.UsernamePasswordCredentialProvider("user", SECRET)
     client = clients.enter_context(redis.Redis("10.0.0.1", credential_provider=provider))
     assert settings(client).credential_provider is provider
+
+
+def test_a_client_of_valkey_py_has_connections_of_redis_py(clients: contextlib.ExitStack) -> None:
+    """Only errors of redis-py are understood. The protocol of 2 is a default of valkey-py, and no choice."""
+    valkey = pytest.importorskip("valkey", reason="package valkey is not installed: pip install valkey")
+    plain = clients.enter_context(valkey.Valkey("10.0.0.1", 7000, db=2, username="user", password=SECRET))
+    connection = settings(plain)
+    assert (target(plain).name, target(plain).protocol) == ("10.0.0.1:7000/2", None)
+    assert type(connection) is redis.Connection
+    assert (connection.username, connection.password) == ("user", SECRET)
+    tls = settings(clients.enter_context(valkey.Valkey("10.0.0.1", ssl=True, ssl_ca_certs="/ca.crt")))
+    assert (type(tls), tls.ca_certs) == (redis.SSLConnection, "/ca.crt")
+    unix = settings(clients.enter_context(valkey.Valkey.from_url("unix:///run/valkey.sock?db=1")))
+    assert (type(unix), unix.path, unix.db) == (redis.UnixDomainSocketConnection, "/run/valkey.sock", 1)
+    with pytest.raises(ConfigError, match=r"masters.*blocking"):
+        target(importlib.import_module("valkey.asyncio").Valkey(host="10.0.0.1"))
+
+
+def test_a_client_with_a_class_of_connections_of_its_own(clients: contextlib.ExitStack) -> None:
+    class Mine(redis.Connection):
+        pass
+
+    pool = redis.ConnectionPool(connection_class=Mine, host="10.0.0.1")
+    assert type(settings(clients.enter_context(redis.Redis(connection_pool=pool)))) is Mine
 
 
 def test_sentinel_clients_are_refused() -> None:
