@@ -19,7 +19,8 @@ from ..aio.client import AsyncFastRedlock, AsyncLock
 from ..errors import LockNotAcquired, needs
 from ..locks.decorated import check_async
 from ..locks.options import AsyncLockOptions
-from .jobs import IfJobTaken, JobName, name_of, single_runs
+from ..sharded.clients import AsyncShardedRedlock
+from .jobs import IfJobTaken, JobName, check_client, name_of, single_runs
 
 with needs("arq", "arq"):
     from arq import Retry
@@ -29,7 +30,7 @@ R = TypeVar("R")
 
 
 def single_run(
-    client: AsyncFastRedlock,
+    client: AsyncFastRedlock | AsyncShardedRedlock,
     name: JobName = None,
     ttl: float | None = None,
     *,
@@ -61,11 +62,12 @@ def single_run(
         ... async def transfer(ctx, account): ...
 
     Raises:
-        ConfigError: An invalid option, or a function that is not async.
+        ConfigError: An invalid client or option, or a function that is not async.
         Contended: The run, as for [`AsyncFastRedlock.single_run`][].
         QuorumUnavailable: The run: too few masters can be reached.
         LockLost: The run: the lease ended before the job did.
     """
+    check_client(client, "asyncio")
     made = single_runs(
         client.single_run, name, if_taken, {"defer": defer}, ttl=ttl, once_per=once_per, **options
     )

@@ -20,8 +20,9 @@ from typing import Any, ParamSpec, TypeVar, Unpack
 from ..errors import ConfigError, LockNotAcquired, needs
 from ..locks.decorated import check_plain
 from ..locks.options import LockOptions
+from ..sharded.clients import ShardedRedlock
 from ..threads.client import FastRedlock, Lock
-from .jobs import IfJobTaken, JobName, name_of, single_runs
+from .jobs import IfJobTaken, JobName, check_client, name_of, single_runs
 
 with needs("celery", "celery"):
     from celery import Task, current_task
@@ -32,7 +33,7 @@ R = TypeVar("R")
 
 
 def single_run(
-    client: FastRedlock,
+    client: FastRedlock | ShardedRedlock,
     name: JobName = None,
     ttl: float | None = None,
     *,
@@ -64,12 +65,13 @@ def single_run(
         ... def transfer(self, account): ...
 
     Raises:
-        ConfigError: An invalid option, an async function, or the decorator stands above ``@app.task``. The
-            run: ``name`` is None, and ``task.run()`` was called in place of the task.
+        ConfigError: An invalid client or option, an async function, or the decorator stands above
+            ``@app.task``. The run: ``name`` is None, and ``task.run()`` was called in place of the task.
         Contended: The run, as for [`FastRedlock.single_run`][].
         QuorumUnavailable: The run: too few masters can be reached.
         LockLost: The run: the lease ended before the task did.
     """
+    check_client(client, "threads")
     made = single_runs(
         client.single_run, name, if_taken, {"countdown": countdown}, ttl=ttl, once_per=once_per, **options
     )

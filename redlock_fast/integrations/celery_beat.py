@@ -17,10 +17,14 @@ import threading
 import time
 from typing import Any, ClassVar
 
-from ..errors import LockLost, QuorumUnavailable
+from ..algorithm.quorum import EXPIRY_GRANULARITY
+from ..errors import ConfigError, LockLost, QuorumUnavailable
+from ..locks.config import number
 from ..locks.rwlock import ReadWriteLock
+from ..sharded.clients import ShardedRedlock
 from ..threads.client import FastRedlock, Lock
 from ..threads.leader import Leader
+from .jobs import check_client
 
 #: Seconds after which a beat that is not the leader looks again whether it is.
 STANDBY = 1.0
@@ -40,7 +44,7 @@ class OneActive:
     knows that the task was sent.
 
     Attributes:
-        client: The client for threads. A subclass sets it.
+        client: The client for threads. A subclass sets it, and has this class before all other bases.
         leader_name: The name of the leadership, the same for all beats of one schedule.
         lease: Seconds after which another beat is elected, if the leader dies. The client's ``max_ttl`` is
             at least four times as long.
@@ -51,23 +55,32 @@ class OneActive:
         >>> app.conf.beat_scheduler = Beat
     """
 
-    client: ClassVar[FastRedlock]
+    client: ClassVar[FastRedlock | ShardedRedlock]
     leader_name: ClassVar[str] = "celery-beat"
     lease: ClassVar[float] = 10.0
     _leader: Leader | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for one in cls.__mro__[: cls.__mro__.index(OneActive)]:
+            if not issubclass(one, OneActive) and not vars(one).keys().isdisjoint(("tick", "apply_entry")):
+                why = "else its methods run in place of those of OneActive"
+                raise ConfigError(f"{cls.__name__}: write OneActive before {one.__name__}, {why}")
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
         """Send an entry that is due. Returns the seconds until the next call.
 
         Raises:
-            ConfigError: An invalid name or lease, or masters that cannot form a quorum.
+            ConfigError: An invalid client, name or lease, or masters that cannot form a quorum.
         """
         if self._leader is None:
             #: The entries that were due, by name, and since when another beat may have sent them.
             self._withheld: dict[str, tuple[Any, float]] = {}
             self._marks: dict[str, Lock] = {}
-            self._marks_of(self.leader_name)  # raises ConfigError
-            self._leader = self.client.leader(self.leader_name, ttl=self.lease)
+            check_client(getattr(self, "client", None), "threads")
+            core = self.client.lock(self.leader_name)._core
+            lease = number("lease", self.lease, above=EXPIRY_GRANULARITY, high=core.max_ttl / MARKED)
+            self._leader = self.client.leader(self.leader_name, ttl=lease)
             self._leader.start()
         leads = self._leader.wait(0)
         self._forget_what_was_sent()
@@ -93,7 +106,10 @@ class OneActive:
             stopping.join(self.lease)
 
     def _send(self, entry: Any, producer: Any, again: bool) -> None:
-        """Send the task if this beat leads. ``again``: also if a mark says that it was sent, a run before."""
+        """Send the task if this beat leads.
+
+        ``again``: also if a mark exists: the mark is then that of an earlier run of the same entry.
+        """
         assert self._leader is not None
         if self._leader.is_leader:
             unmarked = self._mark(entry.name, again)

@@ -1,4 +1,4 @@
-"""What the decorators for jobs share: their settings, and the name of the lock of a run."""
+"""What the integrations for jobs share: checks of settings, and the name of the lock of a run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
+from ..aio.client import AsyncFastRedlock
 from ..errors import ConfigError
+from ..locks.config import number
 from ..locks.options import IfTaken, Resource
+from ..sharded.clients import AsyncShardedRedlock, ShardedRedlock
+from ..threads.client import FastRedlock
 
 T = TypeVar("T")
 
@@ -16,6 +20,15 @@ IfJobTaken = IfTaken | Literal["retry"]
 
 JobName = Resource | Callable[..., Resource] | None
 """The name of a lock, or a function of the job's arguments that returns it; None: the job's own name."""
+
+
+CLIENTS = {"threads": (FastRedlock, ShardedRedlock), "asyncio": (AsyncFastRedlock, AsyncShardedRedlock)}
+
+
+def check_client(client: object, kind: Literal["threads", "asyncio"]) -> None:
+    if not isinstance(client, CLIENTS[kind]):
+        names = ", ".join(one.__name__ for one in CLIENTS[kind])
+        raise ConfigError(f"client must be a client for {kind} ({names}), not {type(client).__name__}")
 
 
 def single_runs(
@@ -27,13 +40,16 @@ def single_runs(
 ) -> Callable[[Resource], T]:
     """A function that makes the single run of a name, with these options. For "retry" it raises if taken.
 
-    ``make``: the method ``single_run`` of a client. ``pause``: the option that only "retry" has.
+    ``make``: the method ``single_run`` of a client. ``pause``: the option that only "retry" has, in seconds.
 
     Raises:
         ConfigError: An invalid name or option.
     """
     for option, value in pause.items():
-        if value is not None and if_taken != "retry":
+        if value is None:
+            continue
+        number(option, value, low=0.0)
+        if if_taken != "retry":
             raise ConfigError(f'{option}: only with if_taken="retry"')
     made = functools.partial(make, if_taken="raise" if if_taken == "retry" else if_taken, **options)
     if not callable(name):

@@ -35,7 +35,7 @@ ELSEWHERE = {
     # metrics, traces and logs have their tests together: each event is in all of them
     "real/exporters/test_telemetry.py": ("exporters/instrument", "otel", "prometheus", "telemetry"),
     # jobs in worker processes
-    "real/integrations/test_task_queues.py": ("integrations/arq", "integrations/jobs"),
+    "real/integrations/test_task_queues.py": ("integrations/arq",),
     # drop-ins, by the behaviour that their originals publish
     "real/compat": ("compat",),
     # in one project
