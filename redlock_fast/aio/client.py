@@ -14,7 +14,7 @@ from ..algorithm.lock_kind import LockKind
 from ..errors import WrongLoop
 from ..locks.bodies import Body
 from ..locks.client_base import BaseClient
-from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, refuse_unknown
+from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_kind_options, check_options, refuse_unknown
 from ..locks.decorated import check_async
 from ..locks.failures import is_locked
 from ..locks.lock_state import LockState, plain_lock
@@ -33,6 +33,7 @@ from ..locks.options import (
 from ..locks.procedures import drop_lock, entered, extend_lock
 from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
+from ..locks.single_run import SINGLE_RUN_REFUSES
 from .driver import acquire, drive, drive_now, release
 from .leader import AsyncLeader
 from .loop import LoopBinding
@@ -244,6 +245,7 @@ class AsyncFastRedlock(BaseClient):
         Raises:
             ConfigError: As [`FastRedlock.rwlock`][].
         """
+        options = check_kind_options(options, AsyncFastRedlock.rwlock, AsyncKindOptions)
         make = functools.partial(self._of_kind, resource, ttl, options)
         return ReadWriteLock(self.check_key(resource), self.policy, make)
 
@@ -263,13 +265,14 @@ class AsyncFastRedlock(BaseClient):
         Raises:
             ConfigError: As [`FastRedlock.semaphore`][].
         """
+        options = check_kind_options(options, AsyncFastRedlock.semaphore, AsyncKindOptions)
         lock_kind = semaphore_kind(self.check_key(resource), permits, self.policy)
         return self._of_kind(resource, ttl, options, lock_kind)
 
     def _of_kind(
         self, resource: Resource, ttl: float | None, options: AsyncKindOptions[AsyncLock], lock_kind: LockKind
     ) -> AsyncLock:
-        return self.lock(resource, ttl, **check_options(options)).with_kind(lock_kind)
+        return self.lock(resource, ttl, **options).with_kind(lock_kind)
 
     def rlock(
         self,
@@ -450,9 +453,10 @@ class AsyncFastRedlock(BaseClient):
             RedlockError: A call of the function: as [`FastRedlock.synchronized`][].
             WrongLoop: A call of the function in another event loop than the client's.
         """
+        check_options(options, AsyncFastRedlock.synchronized, AsyncLockOptions)
         named: Any = resource  # no type relates its parameters to those of the function
-        if not callable(resource):
-            self.lock(resource, ttl, **options)  # raises ConfigError at the decorator, not at the first call
+        # Raises ConfigError at the decorator, not at the first call.
+        self.lock("name" if callable(resource) else resource, ttl, **options)
 
         def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R]]:
             check_async(function, "synchronized")
@@ -489,6 +493,7 @@ class AsyncFastRedlock(BaseClient):
             RedlockError: The run: as [`FastRedlock.single_run`][].
             WrongLoop: The client belongs to another event loop, which is open.
         """
+        check_options(options, AsyncFastRedlock.single_run, AsyncLockOptions, without=SINGLE_RUN_REFUSES)
         return AsyncSingleRun(self.lock, resource, ttl, if_taken, once_per, {**options})
 
     async def locked(self, resource: Resource) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from ..aio.client import AsyncFastRedlock
 from ..errors import ConfigError
-from ..locks.config import number
+from ..locks.config import check_choice, number
 from ..locks.options import IfTaken, Resource
 from ..sharded.clients import AsyncShardedRedlock, ShardedRedlock
 from ..threads.client import FastRedlock
@@ -45,6 +45,7 @@ def single_runs(
     Raises:
         ConfigError: An invalid name or option.
     """
+    check_choice("if_taken", if_taken, (*get_args(IfTaken), "retry"))
     for option, value in pause.items():
         if value is None:
             continue

@@ -132,8 +132,8 @@ class BaseClient:
     ) -> None:
         refuse_unknown(type(self).__name__, unknown, BaseClient.__init__)
         retry = check_retry(Retry() if retry is None else retry)
-        if decide not in ("quorum", "all"):
-            raise ConfigError(f"decide must be 'quorum' or 'all', not {decide!r}")
+        check_choice("decide", decide, get_args(Decide))
+        check_choice("engine", engine, get_args(EngineName))
         check_choice("wait", wait, get_args(WaitMode))
         check_choice("restart_guard", restart_guard, MODES)
         check_choice("check_masters", check_masters, get_args(CheckMasters))
@@ -214,7 +214,7 @@ class BaseClient:
         lost = drift(ttl, self.drift_factor)
         if not lost < ttl <= self.max_ttl:
             raise ConfigError(
-                f"ttl must be more than the drift it loses ({lost:.4f} s) "
+                f"ttl must be more than the drift it loses ({lost:g} s) "
                 f"and at most max_ttl ({self.max_ttl:g} s), not {ttl:g} s"
             )
         return ttl

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -42,7 +42,7 @@ def check_flag(name: str, value: Any) -> bool:
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:  # a comparison with an array has no truth
         raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
 
 
@@ -78,7 +78,7 @@ def _bad_number(
     if high < math.inf:
         allowed += f" and at most {high:g}"
     if not is_number:
-        return ConfigError(f"{name} must be a number, {allowed}, not {value!r}")
+        return ConfigError(f"{name} must be an int or a float, {allowed}, not {value!r}")
     if _is_huge(value):
         return ConfigError(f"{name} must be {allowed}, and no integer of {value.bit_length()} bits")
     if not math.isfinite(value):
@@ -92,7 +92,7 @@ def _is_huge(value: float) -> bool:
 
 def check_timeout(timeout: float | None) -> float | None:
     """Seconds to wait; None for no end, which -1, None and infinity mean. Raises ConfigError."""
-    if timeout is None or timeout in (-1, math.inf):
+    if timeout is None or (isinstance(timeout, (int, float)) and timeout in (-1, math.inf)):
         return None
     return number("timeout", timeout, low=0.0)
 
@@ -174,21 +174,42 @@ def takes_only(argument: str, what: str) -> Callable[[Callable[P, None]], Callab
     return decorate
 
 
-def refuse_unknown(what: str, unknown: Mapping[str, object], known: Callable[..., object]) -> None:
+def refuse_unknown(
+    what: str, unknown: Collection[str], *known: object, without: Collection[str] = ()
+) -> None:
+    """Raise ConfigError if there are ``unknown`` options. ``known``: has the names of the others."""
     if unknown:
-        internal = ("return", "unknown", "core")
-        options = [name for name in known.__annotations__ if name not in internal]
         raise ConfigError(
-            f"{what} has no option {', '.join(map(repr, unknown))}; it has: {', '.join(options)}"
+            f"{what} has no option {', '.join(map(repr, unknown))}; "
+            f"it has: {', '.join(_names(known, without))}"
         )
 
 
-def check_options(options: Options) -> Options:
-    """``options`` of a kind of lock. Raises ConfigError for options of the plain lock only."""
+def check_options(
+    options: Options, method: Callable[..., object], known: type, *, without: Collection[str] = ()
+) -> Options:
+    """``options`` that ``method`` passes on to lock(). Raises ConfigError for one that it does not have.
+
+    ``known``: the type of the options. ``without``: those of them that ``method`` refuses by itself.
+    """
+    names = {*_names((method, known)), *without}
+    unknown = [name for name in options if name not in names]
+    refuse_unknown(f"{method.__name__}()", unknown, method, known, without=without)
+    return options
+
+
+def _names(known: Iterable[Any], without: Collection[str] = ()) -> list[str]:
+    """The names of the parameters and options of ``known``."""
+    internal = ("return", "unknown", "options", *without)
+    return [name for one in known for name in one.__annotations__ if name not in internal]
+
+
+def check_kind_options(options: Options, method: Callable[..., object], known: type) -> Options:
+    """``check_options`` for a kind of lock, with the reasons against options of the plain lock."""
     if "fencing" in options:
         raise ConfigError("fencing is an option of lock() only: on other kinds no single key decides")
     if "fair" in options:
-        raise ConfigError("fair is an option of lock() only: other kinds have no queue")
+        raise ConfigError("fair is an option of lock() only: the other kinds have no fair variant")
     if "token" in options:
         raise ConfigError("token is an option of lock() only: other kinds have more than a token on masters")
-    return options
+    return check_options(options, method, known)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 
 from ..algorithm import procedures
 from ..algorithm.effects import Effect, Sleep, send
@@ -12,7 +12,7 @@ from ..algorithm.lease import KEEP_AT_EXIT, ExtendOutcome, Lease
 from ..algorithm.lock_kind import wire_ttl
 from ..errors import ClientClosed, ConfigError, Contended, LockAlreadyHeld
 from ..wire.text import quoted
-from .config import check_timeout, number
+from .config import check_choice, check_timeout, number
 from .lock_state import LockState
 from .options import IfTaken
 
@@ -21,6 +21,9 @@ L = TypeVar("L", bound=LockState)
 #: Attempts of a run that does not wait. Processes that begin at the same moment may split the votes of one
 #: attempt. Without a second attempt all of them would skip the job.
 ATTEMPTS = 3
+
+#: The options of lock() that a single run refuses.
+SINGLE_RUN_REFUSES = ("fair", "token")
 
 
 class SingleRunState(Generic[L]):
@@ -38,10 +41,10 @@ class SingleRunState(Generic[L]):
         once_per: float | None,
         options: dict[str, Any],
     ) -> None:
-        if if_taken not in ("skip", "wait", "raise"):
-            raise ConfigError(f'if_taken must be "skip", "wait" or "raise", not {if_taken!r}')
-        for name in ("fair", "token"):
-            if options.get(name):
+        check_choice("if_taken", if_taken, get_args(IfTaken))
+        for name in SINGLE_RUN_REFUSES:
+            value = options.get(name)
+            if value is not None and value is not False:
                 raise ConfigError(f"single_run() does not go together with {name}")
         if if_taken != "wait":
             timeout = options.get("timeout")
@@ -59,6 +62,11 @@ class SingleRunState(Generic[L]):
         self._entered = False  # also while the body of a run that is skipped goes on
         self._keep_until = 0.0
         self._new_lock("name" if callable(resource) else resource)  # raises ConfigError, before the first run
+
+    def __repr__(self) -> str:
+        name = self._resource
+        shown = getattr(name, "__qualname__", repr(name)) if callable(name) else quoted(name)
+        return f"<{type(self).__name__} {shown}: {'' if self._entered else 'not '}entered>"
 
     def _new_lock(self, resource: Any) -> L:
         lock = self._lock_of(resource, self._ttl, **self._options)
@@ -110,8 +118,8 @@ class SingleRunState(Generic[L]):
         Raises ``error`` if another process has the lock, and the job is not skipped.
         """
         policy = lock._core.policy
-        every_master_refused = len(error.masters) + len(error.causes) == policy.voters.lists.all.bit_count()
-        if self._if_taken == "wait" or failed == ATTEMPTS or every_master_refused:
+        no_master_left = len(error.masters) + len(error.causes) == policy.voters.lists.all.bit_count()
+        if self._if_taken == "wait" or failed == ATTEMPTS or no_master_left:
             if self._if_taken == "skip":
                 return None
             raise error

@@ -18,6 +18,7 @@ from ..aio.single_run import AsyncSingleRun
 from ..algorithm.batch import Completion, UnfinishedBatch
 from ..algorithm.lease import Lease
 from ..errors import ConfigError
+from ..locks.config import check_options
 from ..locks.options import (
     AsyncKindOptions,
     AsyncLockOptions,
@@ -34,6 +35,7 @@ from ..locks.options import (
 from ..locks.procedures import drop_lock
 from ..locks.rlock import RLock
 from ..locks.rwlock import ReadWriteLock
+from ..locks.single_run import SINGLE_RUN_REFUSES
 from ..masters.masters import CLOSE_TIMEOUT
 from ..threads.client import FastRedlock, Lock
 from ..threads.leader import Leader
@@ -223,6 +225,7 @@ class ShardedRedlock(Sharding[FastRedlock]):
         **options: Unpack[LockOptions[Lock]],
     ) -> SingleRun:
         """A job that runs once in the fleet. As [`FastRedlock.single_run`][]."""
+        check_options(options, FastRedlock.single_run, LockOptions, without=SINGLE_RUN_REFUSES)
         return SingleRun(self.lock, resource, ttl, if_taken, once_per, {**options})
 
     def locked(self, resource: Resource) -> bool:
@@ -388,6 +391,7 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
         **options: Unpack[AsyncLockOptions[AsyncLock]],
     ) -> AsyncSingleRun:
         """A job that runs once in the fleet. As [`AsyncFastRedlock.single_run`][]."""
+        check_options(options, AsyncFastRedlock.single_run, AsyncLockOptions, without=SINGLE_RUN_REFUSES)
         return AsyncSingleRun(self.lock, resource, ttl, if_taken, once_per, {**options})
 
     async def locked(self, resource: Resource) -> bool:

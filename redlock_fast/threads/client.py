@@ -15,7 +15,7 @@ from ..algorithm.lock_kind import LockKind
 from ..errors import ConfigError
 from ..locks.bodies import Body, remove_bodies_of
 from ..locks.client_base import BaseClient
-from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, refuse_unknown
+from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_kind_options, check_options, refuse_unknown
 from ..locks.decorated import check_plain
 from ..locks.failures import is_locked
 from ..locks.lock_state import LockState, plain_lock
@@ -36,6 +36,7 @@ from ..locks.procedures import entered, extend_lock
 from ..locks.rlock import RLock
 from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
+from ..locks.single_run import SINGLE_RUN_REFUSES
 from .driver import drive
 from .fast_path import acquire, release
 from .leader import Leader
@@ -386,6 +387,7 @@ class FastRedlock(BaseClient):
         Raises:
             ConfigError: An invalid name, ttl or option.
         """
+        options = check_kind_options(options, FastRedlock.rwlock, KindOptions)
         make = functools.partial(self._of_kind, resource, ttl, options)
         return ReadWriteLock(self.check_key(resource), self.policy, make)
 
@@ -405,13 +407,14 @@ class FastRedlock(BaseClient):
         Raises:
             ConfigError: An invalid name, number of permits, ttl or option.
         """
+        options = check_kind_options(options, FastRedlock.semaphore, KindOptions)
         lock_kind = semaphore_kind(self.check_key(resource), permits, self.policy)
         return self._of_kind(resource, ttl, options, lock_kind)
 
     def _of_kind(
         self, resource: Resource, ttl: float | None, options: KindOptions[Lock], lock_kind: LockKind
     ) -> Lock:
-        return self.lock(resource, ttl, **check_options(options)).with_kind(lock_kind)
+        return self.lock(resource, ttl, **options).with_kind(lock_kind)
 
     def rlock(
         self,
@@ -631,9 +634,10 @@ class FastRedlock(BaseClient):
             QuorumUnavailable: A call of the function: too few masters can be reached.
             LockLost: A call of the function: the lease ended before the function returned.
         """
+        check_options(options, FastRedlock.synchronized, LockOptions)
         named: Any = resource  # no type relates its parameters to those of the function
-        if not callable(resource):
-            self.lock(resource, ttl, **options)  # raises ConfigError at the decorator, not at the first call
+        # Raises ConfigError at the decorator, not at the first call.
+        self.lock("name" if callable(resource) else resource, ttl, **options)
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
             check_plain(function, "synchronized")
@@ -692,6 +696,7 @@ class FastRedlock(BaseClient):
             LockLost: The run: the lease ended before the job did.
             LockAlreadyHeld: ``with`` of an object that is entered already.
         """
+        check_options(options, FastRedlock.single_run, LockOptions, without=SINGLE_RUN_REFUSES)
         return SingleRun(self.lock, resource, ttl, if_taken, once_per, {**options})
 
     def locked(self, resource: Resource) -> bool:

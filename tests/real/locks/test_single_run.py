@@ -253,12 +253,12 @@ def test_the_end_of_a_skipped_run_releases_no_lock(masters: Masters, connected: 
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"if_taken": "jump"}, 'if_taken must be "skip", "wait" or "raise"'),
+        ({"if_taken": "jump"}, "if_taken must be one of skip, wait, raise, not 'jump'"),
         ({"timeout": 1.0}, 'if_taken="skip" does not wait'),
         ({"timeout": -1}, 'if_taken="skip" does not wait'),
-        ({"timeout": False}, "timeout must be a number"),
-        ({"timeout": ""}, "timeout must be a number"),
-        ({"timeout": False, "if_taken": "wait"}, "timeout must be a number"),
+        ({"timeout": False}, "timeout must be an int or a float"),
+        ({"timeout": ""}, "timeout must be an int or a float"),
+        ({"timeout": False, "if_taken": "wait"}, "timeout must be an int or a float"),
         ({"once_per": 0.0}, "once_per must be more than 0"),
         ({"once_per": 61.0}, "once_per must be more than 0 and at most 60"),
         ({"fair": True}, "fair"),
@@ -272,6 +272,19 @@ def test_bad_settings(client: MakeClient, options: dict[str, Any], complaint: st
     for name in ("job", lambda: "job"):
         with pytest.raises(ConfigError, match=complaint):
             c.single_run(name, **options)
+
+
+@both_clients
+def test_its_text_names_the_job(client: MakeClient, masters: Masters) -> None:
+    c = client(masters)
+    run = c.single_run("job")
+    own = getattr(run, "target", run)
+    name = type(own).__name__
+    assert repr(own) == f"<{name} 'job': not entered>"
+    with run:
+        assert repr(own) == f"<{name} 'job': entered>"
+    of_calls = c.single_run(nothing_left)
+    assert repr(getattr(of_calls, "target", of_calls)) == f"<{name} nothing_left: not entered>"
 
 
 @both_clients

@@ -9,6 +9,8 @@ import pickle
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from typing import Any, cast
 
@@ -195,6 +197,30 @@ def short(value: object) -> str:
     return repr(value)[:20]
 
 
+class Int64:
+    """As that of numpy: no int."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __int__(self) -> int:
+        return self.value
+
+    __index__ = __int__
+
+
+class Array(list[Any]):
+    """As an array of numpy: a comparison is an array, which has no truth."""
+
+    def __bool__(self) -> bool:
+        raise ValueError("the truth value of an array is ambiguous")
+
+    def __eq__(self, other: object) -> Any:
+        return self
+
+    __ne__, __hash__ = __eq__, None  # type: ignore[assignment]
+
+
 NO_NUMBERS = [NAN, math.inf, -math.inf, "10", b"1", None, True, [1], 1j, 10**400]
 
 
@@ -209,6 +235,15 @@ def test_ttl(client: FastRedlock, lock: Lock, value: Any) -> None:
         refused(lambda: lock.extend(value), "ttl", "more than")
 
 
+@cases("value", ["10", None, True, Decimal(3), Fraction(3), Int64(3)], ids=short)
+def test_numbers_of_other_types(value: Any) -> None:
+    """An int of numpy is a number as well: the text says which types are meant."""
+    text = refused(
+        lambda: FastRedlock(URLS, ttl=value), f"ttl must be an int or a float, more than 0, not {value!r}"
+    )
+    assert "finite" not in text
+
+
 def test_clock() -> None:
     refused(lambda: FastRedlock(URLS, clock=cast(Any, 3.0)), "clock", "function")
 
@@ -220,7 +255,8 @@ def test_infinity_is_more_than_0(client: FastRedlock) -> None:
 def test_range_of_the_ttl() -> None:
     message = refused(lambda: FastRedlock(URLS, ttl=21, max_ttl=20), "ttl", "max_ttl", "20 s", "21 s")
     assert "drift" in message
-    refused(lambda: FastRedlock(URLS, ttl=0.0039, drift_factor=0.5), "0.0040 s")
+    refused(lambda: FastRedlock(URLS, ttl=0.0039, drift_factor=0.5), "0.00395 s")
+    assert len(refused(lambda: FastRedlock(URLS, ttl=1e300))) < 100
     assert FastRedlock(URLS, ttl=20, max_ttl=20).lock("r").ttl == 20
     assert FastRedlock(URLS, ttl=0.0021, drift_factor=0).lock("r").ttl == 0.0021
     assert FastRedlock(URLS, max_ttl=3600).lock("r", ttl=3600).ttl == 3600
@@ -283,12 +319,12 @@ def test_retry(retry: Any, words: list[str]) -> None:
 
 @cases("value", ["any", "", None, True])
 def test_decide(value: Any) -> None:
-    refused(lambda: FastRedlock(URLS, decide=value), "decide", "'quorum' or 'all'", repr(value))
+    refused(lambda: FastRedlock(URLS, decide=value), "decide", "quorum, all", repr(value))
 
 
 @cases("value", ["rust", "", "Native"])
 def test_engine(value: Any) -> None:
-    refused(lambda: FastRedlock(URLS, engine=value), "engine", "'auto', 'native' or 'python'", repr(value))
+    refused(lambda: FastRedlock(URLS, engine=value), "engine", "auto, native, python", repr(value))
 
 
 def test_engine_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +350,72 @@ def test_unknown_options(client: FastRedlock) -> None:
     for known in ("ttl", "timeout", "max_extensions"):
         assert f" {known}" in message
     assert "core" not in message
-    refused(lambda: client.synchronized("r", blocking=False), "'blocking'")
+
+
+#: The methods that pass options on to ``lock``, with an option of their own, and those that they refuse.
+PASS_ON = [
+    (lambda client, **options: client.rwlock("r", **options), "rwlock", "ttl", ["fair", "fencing", "token"]),
+    (
+        lambda client, **options: client.semaphore("r", 3, **options),
+        "semaphore",
+        "permits",
+        ["fair", "token"],
+    ),
+    (lambda client, **options: client.synchronized("r", **options), "synchronized", "fair", []),
+    (lambda client, **options: client.synchronized(str, **options), "synchronized", "token", []),
+    (
+        lambda client, **options: client.single_run("r", **options),
+        "single_run",
+        "once_per",
+        ["fair", "token"],
+    ),
+]
+
+
+@cases("kind", CLIENTS)
+@cases("call, method, own, refuses", PASS_ON)
+def test_an_unknown_option_is_refused_in_the_name_of_the_method(
+    kind: Any, call: Callable[..., object], method: str, own: str, refuses: list[str]
+) -> None:
+    client = kind([URLS] if issubclass(kind, Sharding) else URLS)
+    message = refused(lambda: call(client, timeout=1, blocking=False, tll=5))
+    start, _, known = message.partition("; it has: ")
+    assert start == f"{method}() has no option 'blocking', 'tll'"
+    names = known.split(", ")
+    assert {own, "ttl", "timeout", "on_lost"} <= {*names}
+    assert ("cancel_on_loss" in names) is ("Async" in kind.__name__)
+    assert not {*names} & {*refuses, "options", "unknown", "return"}
+    for option in refuses:
+        refused(partial(call, client, **{option: b"x" if option == "token" else True}), option)
+
+
+@cases("kind", CLIENTS)
+def test_settings_of_a_decorator_with_a_function_for_the_name(kind: Any) -> None:
+    """They are checked at the decorator, as with a name."""
+    client = kind([URLS] if issubclass(kind, Sharding) else URLS)
+    for decorator in (client.synchronized, client.single_run):
+        refused(partial(decorator, str, -1), "ttl must be")
+        refused(partial(decorator, str, label=5), "label must be")
+
+
+ARRAY = Array(["auto", "auto"])
+
+
+@cases(
+    "option",
+    ["timeout", "wait", "decide", "restart_guard", "check_masters", "engine", "ttl", "refill"],
+)
+def test_an_array_as_an_option_of_a_client(option: str) -> None:
+    refused(lambda: FastRedlock(URLS, **{option: ARRAY}), option)
+
+
+@cases(
+    "option", ["timeout", "fair", "fencing", "token", "auto_extend", "max_hold", "label", "release_at_exit"]
+)
+def test_an_array_as_an_option_of_a_lock(client: FastRedlock, option: str) -> None:
+    for make in (client.lock, client.single_run):
+        refused(partial(make, "r", **{option: ARRAY}), option)
+    refused(lambda: client.single_run("r", if_taken=cast(Any, ARRAY)), "if_taken")
 
 
 # --- what locks are given -----------------------------------------------------------------------

@@ -13,8 +13,6 @@ from redlock_fast.algorithm.master_lists import MasterLists
 from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry
 from redlock_fast.engine.contract import FAULT, NO_REPLY, Votes
-from redlock_fast.errors import ConfigError
-from redlock_fast.locks.config import check_options
 from redlock_fast.locks.rwlock import Reader, Writer, _exchange, intent
 from redlock_fast.locks.semaphore import MAX_IMMEDIATE_RETRIES, WINDOW, SemaphoreKind
 from redlock_fast.wire.commands import Verb
@@ -189,11 +187,3 @@ def test_one_permit_is_a_lock() -> None:
     lock_kind.observe(votes(0, 0, 0, 0, 0), MasterLists(5))
     assert not lock_kind.retry_at_once
     assert lock_kind.acquire_request(TOKEN, TTL, ALL).verb == Verb.ACQUIRE
-
-
-def test_fencing_and_fairness_are_the_plain_locks() -> None:
-    assert check_options({"timeout": 1}) == {"timeout": 1}
-    with pytest.raises(ConfigError, match="fencing"):
-        check_options({"fencing": True})
-    with pytest.raises(ConfigError, match="fair is an option of lock"):
-        check_options({"fair": True})  # lock() would take it, and another kind would not be fair
