@@ -16,11 +16,22 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
-from .errors import needs
+from .errors import ConfigError, needs
 from .exporters.durations import kind_of
 from .exporters.instrument import instrument
-from .exporters.metrics import COMMON, GAUGES, METRICS, Client, Clients, Metric, Point, all_parts
-from .locks.config import number
+from .exporters.metrics import (
+    COMMON,
+    GAUGES,
+    METRICS,
+    Client,
+    Clients,
+    Metric,
+    Point,
+    all_parts,
+    check_client,
+)
+from .locks.client_base import BaseClient
+from .locks.config import check_flag, number
 
 with needs("opentelemetry", "redlock-fast[otel]"):
     from opentelemetry import metrics as api
@@ -39,11 +50,12 @@ class RedlockMetrics(Clients):
     """Exports the metrics of all clients that were added; make one for each meter provider.
 
     ``provider``: the global meter provider by default. Names are those for Prometheus with a dot after
-    ``redlock_fast``, without unit and ``_total``. ``add`` raises ConfigError for a duplicate name. Example:
-    the head of this module. docs/telemetry.md lists the metrics.
+    ``redlock_fast``, without unit and ``_total``. Raises ConfigError for an object that is no meter provider.
+    Example: the head of this module. docs/telemetry.md lists the metrics.
     """
 
     def __init__(self, provider: MeterProvider | None = None) -> None:
+        check_provider(provider, MeterProvider)
         super().__init__()
         meter = api.get_meter(SCOPE, VERSION, meter_provider=provider)
         create = {"counter": meter.create_observable_counter, "gauge": meter.create_observable_gauge}
@@ -94,6 +106,11 @@ def attributes(names: tuple[str, ...], values: tuple[str, ...]) -> dict[str, str
     return {name: value for name, value in zip(names, values, strict=True) if value}
 
 
+def check_provider(provider: object, kind: type[Any]) -> None:
+    if provider is not None and not isinstance(provider, kind):
+        raise ConfigError(f"provider must be a {kind.__name__} or None, not {type(provider).__name__}")
+
+
 # --- spans ---------------------------------------------------------------------------------------
 
 
@@ -112,12 +129,24 @@ def trace(
     span. Contended, failed and expired ones always have. A cancelled or interrupted operation is an error,
     contention is not. Inside of a trace that is not sampled there are no spans, whatever the sampler says.
     Batches, renewal and locks that were made before have no spans. Returns None. Raises ConfigError for a
-    negative ``slower_than``.
+    negative ``slower_than``, an object that is no client or provider, and for a client that writes spans to
+    this provider already; ClientClosed for a closed client.
     """
-    slower_than = number("slower_than", slower_than, low=0.0)
-    spans = Spans(get_tracer(SCOPE, VERSION, tracer_provider=provider), resources, slower_than)
-    for _, core in all_parts(client):
+    check_client(client)
+    check_provider(provider, TracerProvider)
+    spans = Spans(provider, check_flag("resources", resources), number("slower_than", slower_than, low=0.0))
+    cores = [core for _, core in all_parts(client)]
+    if any(traced(core, provider) for core in cores):
+        raise ConfigError("client: it is traced already with this provider, and would have each span twice")
+    for core in cores:
         instrument(core, spans)
+
+
+def traced(client: BaseClient, provider: TracerProvider | None) -> bool:
+    """Whether ``client`` writes spans to ``provider``."""
+    reports = client.observe().reports
+    recorders = () if reports is None else reports._recorders
+    return any(isinstance(one, Spans) and one.provider is provider for one in recorders)
 
 
 class Spans:
@@ -127,9 +156,10 @@ class Spans:
     when the sampler sees it.
     """
 
-    def __init__(self, tracer: Any, resources: bool, slower_than: float) -> None:
+    def __init__(self, provider: TracerProvider | None, resources: bool, slower_than: float) -> None:
         self.slower_than: float = slower_than
-        self._tracer = tracer
+        self.provider: TracerProvider | None = provider
+        self._tracer = get_tracer(SCOPE, VERSION, tracer_provider=provider)
         self._resources = resources
 
     def record(

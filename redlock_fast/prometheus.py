@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from .errors import needs
+from .errors import ConfigError, needs
 from .exporters.metrics import COMMON, METRICS, Buckets, Clients, Metric
 from .locks.config import number
 
@@ -39,12 +39,14 @@ class RedlockCollector(Clients, Collector):
     registers. ``every``: seconds between two writes of the files, where the environment has
     ``PROMETHEUS_MULTIPROC_DIR``; each worker process makes one collector, and scrapes are answered by
     prometheus_client's ``MultiProcessCollector``. Raises ValueError if the registry has a metric with one of
-    these names, and ConfigError for a wrong ``every``. Example: the head of this module.
+    these names, and ConfigError for a wrong ``registry`` or ``every``. Example: the head of this module.
     """
 
     def __init__(self, registry: CollectorRegistry | None = REGISTRY, *, every: float = 5.0) -> None:
-        super().__init__()
+        if registry is not None and not isinstance(registry, CollectorRegistry):
+            raise ConfigError(f"registry must be a CollectorRegistry or None, not {type(registry).__name__}")
         every = number("every", every, above=0.0)
+        super().__init__()
         self._buckets: dict[tuple[str, tuple[str, ...]], Buckets] = {}
         self._files: MultiprocessFiles | None = None
         if multiprocess_mode():

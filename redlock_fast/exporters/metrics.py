@@ -16,6 +16,7 @@ from ..algorithm.lease import Lease
 from ..algorithm.quorum import EXPIRY_GRANULARITY
 from ..errors import ConfigError
 from ..locks.client_base import BaseClient
+from ..locks.config import check_flag
 from ..masters.health import MasterHealth
 from ..sharded.placement import Sharding
 from ..telemetry import EventLog
@@ -171,18 +172,29 @@ class Clients:
 
         ``client``: a client of any of the four classes. ``latency``: also measure the time of its grants.
         ``durations``: also measure how long its locks are waited for and held, by kind and label, for the
-        locks that it makes from now on. docs/telemetry.md has the cost of both. Raises ConfigError for a name
-        that another client has.
+        locks that it makes from now on. docs/telemetry.md has the cost of both. Another call with the same
+        name may only measure more. Raises ConfigError for an object that is no client, for a name that
+        another client has, and for a client that has another name; ClientClosed for a closed client.
         """
+        check_client(client)
+        measured = {
+            "latency": check_flag("latency", latency),
+            "durations": check_flag("durations", durations),
+        }
         if not isinstance(name, str) or not name:
             raise ConfigError(f"name must be a str and not empty, not {name!r}")
         alive = {other: ref for other, ref in self._clients.items() if (one := ref()) and open_parts(one)}
         if name in alive and alive[name]() is not client:
             raise ConfigError(f"name: another client is {name!r}; give each client a name of its own")
+        named = next((other for other, ref in alive.items() if ref() is client), name)
+        if named != name:
+            raise ConfigError(
+                f"name: this client is {named!r} already, so {name!r} would count its locks twice"
+            )
         self._measured = {(other, what) for other, what in self._measured if other in alive}
         self._forget(alive)
         self._clients = {**alive, name: weakref.ref(client)}
-        for what, wanted in (("latency", latency), ("durations", durations)):
+        for what, wanted in measured.items():
             if wanted and (name, what) not in self._measured:
                 self._measured.add((name, what))
                 for group, core in open_parts(client):
@@ -224,6 +236,15 @@ class Clients:
             yield from counts(common, core)
             for master in core.health():
                 yield from master_points((*common, master.name), master)
+
+
+def check_client(client: Any) -> None:
+    """Raise ConfigError for an object that is no client, and ClientClosed for a closed client."""
+    if not isinstance(client, (BaseClient, Sharding)):
+        what = "FastRedlock, AsyncFastRedlock, ShardedRedlock or AsyncShardedRedlock"
+        raise ConfigError(f"client must be a {what}, not {type(client).__name__}")
+    for _, core in all_parts(client):
+        core.masters.check_not_closed()
 
 
 def all_parts(client: Client) -> list[tuple[str, BaseClient]]:

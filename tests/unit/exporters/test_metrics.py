@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import importlib
 import json
 import re
 from collections.abc import Iterator
@@ -12,7 +14,14 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from redlock_fast import ConfigError, FastRedlock
+from redlock_fast import (
+    AsyncFastRedlock,
+    AsyncShardedRedlock,
+    ClientClosed,
+    ConfigError,
+    FastRedlock,
+    ShardedRedlock,
+)
 from redlock_fast.exporters.metrics import COMMON, METRICS
 from redlock_fast.masters.faults import ERRORS, fault_cause
 from redlock_fast.prometheus import RedlockCollector
@@ -124,9 +133,72 @@ def test_names_of_clients() -> None:
             collector.add(other)
         with pytest.raises(ConfigError, match="name must be"):
             collector.add(other, "")
+        with pytest.raises(ConfigError, match="this client is 'default' already"):
+            collector.add(one, "second")
         collector.add(other, "other")
         assert [common for common, _ in collector.parts()] == [("default", ""), ("other", "")]
     assert list(collector.parts()) == []
+
+
+@pytest.fixture
+def otel() -> Any:
+    pytest.importorskip(
+        "opentelemetry", reason="opentelemetry is not installed: pip install opentelemetry-api"
+    )
+    return importlib.import_module("redlock_fast.otel")
+
+
+URLS = ["redis://127.0.0.1:1"]
+CLIENTS: list[Any] = [
+    lambda: FastRedlock(URLS), lambda: AsyncFastRedlock(URLS),
+    lambda: ShardedRedlock([URLS]), lambda: AsyncShardedRedlock([URLS]),
+]  # fmt: skip
+
+
+def test_what_is_no_client(otel: Any) -> None:
+    for call in (RedlockCollector(None).add, otel.RedlockMetrics().add, otel.trace):
+        for wrong in (3, None, URLS, FastRedlock, FastRedlock(URLS).lock("r")):
+            with pytest.raises(
+                ConfigError, match=f"client must be a FastRedlock, .*not {type(wrong).__name__}"
+            ):
+                call(wrong)
+
+
+@pytest.mark.parametrize("make", CLIENTS)
+def test_a_closed_client(otel: Any, make: Any) -> None:
+    client = make()
+    closing = client.close()
+    if closing is not None:
+        asyncio.run(closing)
+    for call in (RedlockCollector(None).add, otel.RedlockMetrics().add, otel.trace):
+        with pytest.raises(ClientClosed):
+            call(client)
+
+
+def test_what_is_no_registry_and_no_provider(otel: Any) -> None:
+    client = FastRedlock(URLS)
+    with pytest.raises(ConfigError, match="registry must be a CollectorRegistry or None, not int"):
+        RedlockCollector(3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="provider must be a MeterProvider or None, not int"):
+        otel.RedlockMetrics(3)
+    with pytest.raises(ConfigError, match="provider must be a TracerProvider or None, not int"):
+        otel.trace(client, 3)
+    for option in ("latency", "durations"):
+        with pytest.raises(ConfigError, match=f"{option} must be True or False"):
+            RedlockCollector(None).add(client, **{option: 1})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="resources must be True or False"):
+        otel.trace(client, resources=1)
+
+
+@pytest.mark.parametrize("make", CLIENTS)
+def test_a_client_is_traced_once_with_each_provider(otel: Any, make: Any) -> None:
+    from opentelemetry.trace import NoOpTracerProvider
+
+    client = make()
+    for provider in (None, NoOpTracerProvider(), NoOpTracerProvider()):
+        otel.trace(client, provider)
+        with pytest.raises(ConfigError, match="traced already with this provider"):
+            otel.trace(client, provider, resources=True)
 
 
 def test_a_registry_takes_one_collector() -> None:
