@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ..errors import ConfigError, RedlockError
 from . import exit_codes
 from .arguments import parse
-from .output import discard_stdout, open_closed_streams, print_error
+from .output import discard_stdout, is_write_error, open_closed_streams, print_error
 
 #: The module of each command: its function ``run`` takes the options and returns the exit code.
 MODULES = {
@@ -49,7 +49,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # as in `redlock-fast locks | head`
         discard_stdout()
         return exit_codes.NOT_READ
-    except Exception:  # Python would exit with 1, which means that the lock is taken
+    except Exception as error:  # Python would exit with 1, which means that the lock is taken
+        if is_write_error(error):
+            discard_stdout()
+            print_error(f"cannot write the output: {error.strerror}")
+            return exit_codes.NOT_WRITTEN
         import traceback
 
         traceback.print_exc()

@@ -74,6 +74,8 @@ class Replies:
         except ValueError:
             raise ProtocolError("not a number") from None
         if kind == b":":
+            if not -(1 << 63) <= number < 1 << 63:
+                raise ProtocolError("a number of more than 64 bits")
             return number
         if number == -1 and kind in b"$*":
             return None

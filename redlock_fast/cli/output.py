@@ -1,12 +1,17 @@
-"""Messages on stderr, without secrets; what becomes of closed streams, and of stdout without a reader."""
+"""Messages on stderr, without secrets; what becomes of closed streams, and of stdout that takes no more."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
+from typing import TypeGuard
 
 from ..wire.text import without_logins
+
+#: A full disk, a quota, the largest size of a file; a broken disk, or a terminal that is gone.
+WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def print_error(text: str) -> None:
@@ -27,6 +32,11 @@ def open_closed_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
+def is_write_error(error: Exception) -> TypeGuard[OSError]:
+    """Whether a file or a terminal took no output. No socket has these errors."""
+    return isinstance(error, OSError) and error.errno in WRITE_ERRORS and error.filename is None
+
+
 def discard_stdout() -> None:
-    """Let what is written to stdout from now on, or is not flushed yet, go nowhere: its reader is gone."""
+    """Let what is written to stdout from now on, or is not flushed yet, go nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -49,7 +49,9 @@ REPLIES: dict[str, tuple[dict[bytes, bytes], str]] = {
     "cursor of another type": ({b"SCAN": b"*2\r\n*0\r\n*0\r\n"}, "unexpected"),
     "silence": ({b"SCAN": b""}, "timed out"),
     "values of other types": ({b"GETRANGE": b"*1\r\n:1\r\n", b"PTTL": bulk(b"x")}, ""),
-    "long values": ({b"GETRANGE": bulk(X), b"PTTL": b":%d\r\n" % 10**900}, ""),
+    "long values": ({b"GETRANGE": bulk(X), b"PTTL": b":%d\r\n" % (2**63 - 1)}, ""),
+    "long numbers": ({b"GETRANGE": bulk(b"t" * 20), b"PTTL": b":%d\r\n" % 10**400}, "more than 64 bits"),
+    "largest number": ({b"GETRANGE": bulk(b"t" * 20), b"PTTL": b":%d\r\n" % (2**63 - 1)}, ""),
     "values without end": ({b"GETRANGE": b"*100000\r\n"}, "timed out"),
 }
 
