@@ -26,6 +26,7 @@ from urllib.parse import quote
 
 from .engine.contract import MAX_MASTERS
 from .errors import ConfigError, MasterError
+from .locks.config import check_integer
 from .wire.text import clean
 
 #: Ports below every system's range for outgoing connections. In that range, a client that connects to a
@@ -249,10 +250,8 @@ class Masters:
     def __init__(
         self, n: int = 5, *, server: str = "auto", options: Sequence[str] = (), password: str | None = None
     ) -> None:
-        if not 1 <= n <= MAX_MASTERS:
-            raise ConfigError(f"n must be from 1 to {MAX_MASTERS}, not {n!r}")
+        self._n = check_integer("n", n, 1, MAX_MASTERS)
         self.binary: str = find_server(server)
-        self._n = n
         self._options = tuple(options)
         if not {"--requirepass", "--user", "--aclfile"}.isdisjoint(self._options):
             password = ""

@@ -106,6 +106,12 @@ def check_retry(retry: Any) -> Retry:
     return retry
 
 
+def check_integer(name: str, value: Any, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ConfigError(f"{name} must be an integer from {low} to {high}, not {value!r}")
+    return value
+
+
 def check_limit(name: str, limit: Any, *, low: int) -> int | None:
     """``limit``, a number of times, or None for no limit. Raises ConfigError."""
     if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit >= low):

@@ -14,8 +14,8 @@ from ..algorithm.lock_kind import LockKind
 from ..algorithm.master_lists import MasterLists, mask_of
 from ..algorithm.policy import Policy
 from ..engine.contract import FAULT, Request, Votes
-from ..errors import ConfigError
 from ..wire.commands import Verb, bulk
+from .config import check_integer
 
 MAX_PERMITS = MAX_SLOTS
 #: The number of slots in one map: their bits must fit into a number of Lua, which is a double.
@@ -140,6 +140,4 @@ class SemaphoreKind(LockKind):
 
 def semaphore_kind(key: bytes, permits: int, policy: Policy) -> SemaphoreKind:
     """The kind of a semaphore with ``permits`` slots. Raises ConfigError."""
-    if isinstance(permits, bool) or not isinstance(permits, int) or not 1 <= permits <= MAX_PERMITS:
-        raise ConfigError(f"permits must be an integer from 1 to {MAX_PERMITS}, not {permits!r}")
-    return SemaphoreKind(key, permits, policy.chance)
+    return SemaphoreKind(key, check_integer("permits", permits, 1, MAX_PERMITS), policy.chance)

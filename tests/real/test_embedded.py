@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
@@ -20,6 +21,7 @@ from support.waiting import PATIENT, eventually
 from redlock_fast import FastRedlock, embedded
 from redlock_fast.embedded import Masters
 from redlock_fast.errors import ConfigError, MasterError
+from redlock_fast.integrations.pytest import FaultyMasters
 
 PATIENCE = 30.0
 
@@ -199,10 +201,11 @@ def test_options_with_the_port_of_each_server() -> None:
             assert title.split()[:2] == ["at", str(master.port)]
 
 
-@pytest.mark.parametrize("n", [0, -1, 64])
-def test_a_wrong_number_of_masters(n: int) -> None:
-    with pytest.raises(ConfigError, match="n must be from 1 to 63"):
-        Masters(n)
+@pytest.mark.parametrize("n", [0, -1, 64, "x", None, 1.5, True])
+def test_a_wrong_number_of_masters(n: Any) -> None:
+    for kind in (Masters, FaultyMasters):
+        with pytest.raises(ConfigError, match=f"n must be an integer from 1 to 63, not {n!r}"):
+            kind(n)
 
 
 def test_no_server_at_that_path(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from ...aio.client import AsyncFastRedlock
+from ...engine.contract import MAX_MASTERS
 from ...errors import ConfigError
+from ...locks.config import check_integer
 from ...threads.client import FastRedlock
 from .masters import FaultyMasters
 
@@ -65,10 +67,8 @@ def masters(config: pytest.Config) -> Iterator[FaultyMasters]:
 
 def _number_of_masters(config: pytest.Config) -> int:
     text = _option(config, "masters")
-    try:
-        return int(text)
-    except ValueError:
-        raise pytest.UsageError(f"redlock_masters must be a number, not {text!r}") from None
+    name = "--redlock-masters (redlock_masters in the ini file)"
+    return check_integer(name, int(text) if text.isdecimal() else text, 1, MAX_MASTERS)
 
 
 def _option(config: pytest.Config, name: str) -> str:

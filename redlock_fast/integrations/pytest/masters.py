@@ -7,6 +7,8 @@ from typing import Self
 
 from ...embedded import Master, Masters
 from ...errors import ConfigError, MasterError
+from ...locks.config import check_integer
+from ...locks.config import number as check_number
 from ...masters.probe import WITNESS
 from ...wire.dialect import MARKER
 from .proxy import Proxy
@@ -32,7 +34,7 @@ class FaultyMasters:
 
     Raises:
         ConfigError: There is no such server, or ``n`` is out of range. Methods raise it for a number
-            without a master.
+            without a master, and outside of ``with``.
         MasterError: A master does not start.
 
     Examples:
@@ -106,9 +108,8 @@ class FaultyMasters:
 
     def delay(self, number: int, seconds: float) -> None:
         """Deliver each request and each reply of a master so many seconds later."""
-        if not 0 <= seconds < 3600:
-            raise ConfigError(f"seconds must be from 0 to 3600, not {seconds!r}")
-        self._proxies[self._checked(number)].delay = lambda: seconds
+        delay = check_number("seconds", seconds, low=0.0, high=3600.0)
+        self._proxies[self._checked(number)].delay = lambda: delay
 
     def heal(self) -> None:
         """End all partitions and delays. What was held is delivered, late and in its order, as TCP does."""
@@ -138,6 +139,6 @@ class FaultyMasters:
                 raise MasterError(f"127.0.0.1:{master.port}", f"its keys cannot be deleted: {reply}")
 
     def _checked(self, number: int) -> int:
-        if number not in range(len(self)):
-            raise ConfigError(f"number must be from 0 to {len(self) - 1}, not {number!r}")
-        return number
+        if not self._proxies:
+            raise ConfigError("the masters are not started")
+        return check_integer("number", number, 0, len(self) - 1)

@@ -110,8 +110,12 @@ def test_wrong_uses_are_explained(pytester: pytest.Pytester) -> None:
 @pytest.mark.parametrize(
     ("option", "complaint"),
     [
-        ("--redlock-masters=x", "redlock_masters must be a number, not 'x'"),
-        ("--redlock-masters=64", "n must be from 1 to 63"),
+        (
+            "--redlock-masters=x",
+            "--redlock-masters (redlock_masters in the ini file) must be an integer from",
+        ),
+        ("--redlock-masters=0", "must be an integer from 1 to 63, not 0"),
+        ("--redlock-masters=64", "must be an integer from 1 to 63, not 64"),
         ("--redlock-server=/nowhere", "is not an executable file"),
         ("--redlock-engine=fast", "engine must be"),
     ],

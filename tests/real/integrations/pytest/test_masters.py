@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from support.waiting import eventually
@@ -108,9 +108,29 @@ def test_a_client_that_outlives_clear_trusts_its_masters(faulty: FaultyMasters, 
 
 
 def test_wrong_numbers(faulty: FaultyMasters) -> None:
-    for call in (faulty.kill, faulty.restart, faulty.stop, faulty.cont, faulty.partition):
-        for number in (3, -1):
-            with pytest.raises(ConfigError, match="number must be from 0 to 2"):
+    calls: list[Callable[..., None]] = [
+        faulty.kill,
+        faulty.restart,
+        faulty.stop,
+        faulty.cont,
+        faulty.partition,
+    ]
+    for call in (*calls, lambda number: faulty.delay(number, 0)):
+        for number in (3, -1, True, "x", 1.0, None):
+            with pytest.raises(ConfigError, match=f"number must be an integer from 0 to 2, not {number!r}"):
                 call(number)
-    with pytest.raises(ConfigError, match="seconds must be from 0"):
-        faulty.delay(0, float("nan"))
+    for seconds in (float("nan"), -1, 3601, "x", True, None):
+        with pytest.raises(ConfigError, match=f"seconds must be .*at most 3600, not {seconds!r}"):
+            faulty.delay(0, seconds)  # type: ignore[arg-type]
+    faulty.delay(0, 3600)
+
+
+def test_masters_that_are_not_started() -> None:
+    masters = FaultyMasters(1)
+    with pytest.raises(ConfigError, match="the masters are not started"):
+        masters.kill(0)
+    with masters:
+        masters.kill(0)
+    for call in (masters.kill, masters.stop, masters.partition, lambda number: masters.delay(number, 1.0)):
+        with pytest.raises(ConfigError, match="the masters are not started"):
+            call(0)
