@@ -6,13 +6,14 @@ redis-py is imported when the first client is made, not with this package.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from ..errors import ConfigError, needs
 from ..wire.text import redacted
-from .sentinel import SENTINEL_SCHEMES, Discovery, Service, parse_sentinel_url
+from .sentinel import SENTINEL_SCHEMES, Discovery, Service, WrongPart, parse_sentinel_url, port_of
 
 #: Prefixes of settings that the pools of redis-py add for themselves.
 _POOL_SETTINGS = ("maint", "oss_cluster", "orig_", "himport", "retry", "health_check")
@@ -23,6 +24,7 @@ _VALKEY_SETTINGS = ("valkey_", "cache_", "client_cache", "lib_", "protocol")
 #: The classes of connections that redis-py and valkey-py have, each for threads and for asyncio.
 _CONNECTION_CLASSES = ("Connection", "SSLConnection", "UnixDomainSocketConnection")
 
+_SERVER_SCHEMES = ("redis://", "rediss://", "unix://")
 _SCHEMES = {
     "valkey://": "redis://",
     "valkeys://": "rediss://",
@@ -121,17 +123,19 @@ def _from_url(url: str) -> tuple[Any, dict[str, Any], Service | None]:
         if url.startswith(scheme):
             url = same + url.removeprefix(scheme)
     try:
+        if not url.startswith((*_SERVER_SCHEMES, *SENTINEL_SCHEMES)):
+            raise WrongPart("it begins with a space" if url[:1].isspace() else "its scheme is unknown")
         parts = urlsplit(url)
         if "@" in parts.path + parts.fragment or "@" in parts.query.partition("=")[0]:
-            raise ValueError("an unescaped password continues after the address")
+            raise WrongPart("its password has a character that is not escaped")
         service = parse_sentinel_url(url) if url.startswith(SENTINEL_SCHEMES) else None
-        _check_options(parts, service)
         if service is None:
             _check_address(parts)
+        _check_options(parts, service)
         settings = dict(parse_url(service.url if service else url))  # type: ignore[no-untyped-call]
-    except ValueError:  # its text may quote the password
+    except ValueError as error:
         raise ConfigError(
-            f"masters: {_shown(url)} is no URL of a master: use redis://host:port/db, "
+            f"masters: {_shown(url)} is no URL of a master{_wrong_part(error)}: use redis://host:port/db, "
             "rediss://host:port/db (TLS), unix:///path or redis+sentinel://host:port/service/db; "
             "write special characters in a password as %XX"
         ) from None
@@ -152,24 +156,37 @@ def _driver_info() -> Any:
     return getattr(connection(), "driver_info", None)
 
 
+def _wrong_part(error: ValueError) -> str:
+    """The part of a URL that is wrong, in parentheses; "" for an error whose text may quote the password."""
+    if isinstance(error, WrongPart):
+        return f" ({error})"
+    # redis-py says this only of options that it knows, so the name is no part of a password.
+    option = re.match(r"Invalid value for [`'](\w+)", str(error))
+    return f" (its option {option[1]} has a bad value)" if option else ""
+
+
 def _check_options(parts: SplitResult, service: Service | None) -> None:
-    """Raise ValueError for an option given twice, of which redis-py uses one, or one that no URL may have."""
+    """Raise WrongPart for an option given twice, of which redis-py uses one, or one that no URL may have."""
     options = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
     if service is None:
         address = {"host": parts.hostname, "port": parts.port, "db": parts.path.strip("/")}
         options += [name for name, value in address.items() if value and parts.scheme != "unix"]
     if "connection_class" in options or len(set(options)) < len(options):
-        raise ValueError("an option is given twice, or chooses the connection class")
+        raise WrongPart("an option is given twice, or chooses the class of connections")
 
 
 def _check_address(parts: SplitResult) -> None:
-    """Raise ValueError for an address that no server has, or of which redis-py leaves out a part."""
+    """Raise WrongPart for an address that no server has, or of which redis-py leaves out a part."""
     host, path = unquote(parts.hostname or ""), parts.path.strip("/")
     if parts.scheme == "unix":
         if host or not path:
-            raise ValueError("a Unix socket has a path, which begins after unix://, and no host")
-    elif parts.port == 0 or " " in host or not host.isprintable() or not (path or "0").isdecimal():
-        raise ValueError("a server has a host, a port, and the number of a database")
+            raise WrongPart("the path of a Unix socket begins after unix://, and there is no host")
+        return
+    port_of(parts)
+    if " " in host or not host.isprintable():
+        raise WrongPart("its host has a space or a control character")
+    if not (path or "0").isdecimal():
+        raise WrongPart("its database is no number")
 
 
 def _from_client(client: Any) -> tuple[Any, dict[str, Any]]:

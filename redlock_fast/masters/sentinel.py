@@ -7,9 +7,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from ..wire.resp import without_arguments
 from ..wire.text import clean
@@ -21,6 +22,10 @@ DEFAULT_PORT = 26379
 MAX_SENTINEL_TEXT = 150
 #: Options for the Sentinels instead of the master.
 FOR_SENTINELS = {"sentinel_username": "username", "sentinel_password": "password"}
+
+
+class WrongPart(ValueError):
+    """A part of a URL is wrong. The text names the part, without its value, which may be a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +43,12 @@ class Service:
 
 
 def parse_sentinel_url(url: str) -> Service:
-    """The parts of a Sentinel's URL. Raises ValueError if one is missing; its text may hold a secret."""
+    """The parts of a Sentinel's URL. Raises WrongPart, and ValueError, whose text may hold a secret."""
     parts = urlsplit(url)
     name, _, db = parts.path.strip("/").partition("/")
     login, at, where = parts.netloc.rpartition("@")
     if not name or not where or parts.fragment or not (db or "0").isdecimal():
-        raise ValueError("a Sentinel's URL has addresses, a service and perhaps the number of a database")
+        raise WrongPart("it needs the address of a Sentinel and a service, and a database is a number")
     addresses = tuple(map(_address, where.split(",")))
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     sentinel_login = {FOR_SENTINELS[key]: options.pop(key) for key in list(options) if key in FOR_SENTINELS}
@@ -55,8 +60,16 @@ def parse_sentinel_url(url: str) -> Service:
 def _address(text: str) -> tuple[str, int]:
     parts = urlsplit(f"//{text}")
     if not parts.hostname:
-        raise ValueError("an address is empty")
-    return parts.hostname, parts.port or DEFAULT_PORT
+        raise WrongPart("an address is empty")
+    return parts.hostname, port_of(parts) or DEFAULT_PORT
+
+
+def port_of(parts: SplitResult) -> int | None:
+    """The port of a URL. Raises WrongPart."""
+    with contextlib.suppress(ValueError):
+        if parts.port != 0:
+            return parts.port
+    raise WrongPart("its port is no number from 1 to 65535")
 
 
 class Unknown(Exception):

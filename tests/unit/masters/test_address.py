@@ -200,28 +200,47 @@ def test_errors_never_show_the_password(url: str) -> None:
 
 
 @cases(
-    "url",
+    "url, part",
     [
         # redis-py would use one of the two, or another server.
-        "redis://10.0.0.1/1?db=2",
-        "redis://10.0.0.1?db=1&db=2",
-        "redis://10.0.0.1?host=10.0.0.2",
-        "redis://10.0.0.1:7000?port=7001",
-        "redis://10.0.0.1?socket_keepalive=yes&socket_keepalive=no",
-        "redis+sentinel://10.0.0.1/locks?db=1&db=2",
-        "redis://10.0.0.1:0",
-        "redis://10.0.0.1 ",
-        "redis://10.0.0.1%00/1",
-        "redis://10.0.0.1%20/1",
-        "redis://10.0.0.1/-1",
-        "unix://",
-        "unix:///",
-        "unix://run/10.0.0.1.sock",
+        ("redis://10.0.0.1/1?db=2", "an option is given twice"),
+        ("redis://10.0.0.1?db=1&db=2", "an option is given twice"),
+        ("redis://10.0.0.1?host=10.0.0.2", "an option is given twice"),
+        ("redis://10.0.0.1:7000?port=7001", "an option is given twice"),
+        ("redis://10.0.0.1?socket_keepalive=yes&socket_keepalive=no", "an option is given twice"),
+        ("redis+sentinel://10.0.0.1/locks?db=1&db=2", "an option is given twice"),
+        ("redis://10.0.0.1?connection_class=x", "chooses the class of connections"),
+        ("redis://10.0.0.1:0", "its port is no number from 1 to 65535"),
+        ("redis://10.0.0.1:99999", "its port is no number from 1 to 65535"),
+        (f"redis://10.0.0.1:{SECRET}/1", "its port is no number from 1 to 65535"),
+        (f"redis+sentinel://10.0.0.1:{SECRET}/locks", "its port is no number from 1 to 65535"),
+        ("redis+sentinel://10.0.0.1:0/locks", "its port is no number from 1 to 65535"),
+        ("redis+sentinel://10.0.0.1", "it needs the address of a Sentinel and a service"),
+        ("redis+sentinel://10.0.0.1,/locks", "an address is empty"),
+        ("redis://10.0.0.1 ", "its host has a space or a control character"),
+        ("redis://10.0.0.1%00/1", "its host has a space or a control character"),
+        ("redis://10.0.0.1%20/1", "its host has a space or a control character"),
+        (" redis://10.0.0.1", "it begins with a space"),
+        ("\nvalkeys://10.0.0.1", "it begins with a space"),
+        ("http://10.0.0.1", "its scheme is unknown"),
+        ("10.0.0.1", "its scheme is unknown"),
+        ("redis://10.0.0.1/-1", "its database is no number"),
+        (f"redis://10.0.0.1/{SECRET}", "its database is no number"),
+        (f"redis://user:{SECRET}/1@10.0.0.1", "its password has a character that is not escaped"),
+        (f"redis://10.0.0.1?socket_timeout={SECRET}", "its option socket_timeout has a bad value"),
+        (f"redis+sentinel://10.0.0.1/locks?max_connections={SECRET}", "its option max_connections has a bad"),
+        ("unix://", "the path of a Unix socket begins after unix://"),
+        ("unix:///", "the path of a Unix socket begins after unix://"),
+        ("unix://run/10.0.0.1.sock", "the path of a Unix socket begins after unix://"),
     ],
 )
-def test_ambiguous_addresses_are_refused(url: str) -> None:
-    with pytest.raises(ConfigError, match="no URL of a master"):
+def test_an_error_names_the_wrong_part(url: str, part: str) -> None:
+    with pytest.raises(ConfigError, match="no URL of a master") as error:
         target(url)
+    text = str(error.value)
+    assert part in text
+    assert text.count("(") == 2, "one part, and TLS"
+    assert url.startswith(f"redis://10.0.0.1/{SECRET}") or SECRET not in text
 
 
 def test_nothing_of_a_client_shows_the_password() -> None:
