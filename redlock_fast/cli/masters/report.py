@@ -57,9 +57,8 @@ class Report:
             return code
         self._print_masters()
         now = reading.present
-        print(
-            f"\nphase: {now.state.phase.title}, epoch {now.state.epoch}" + _doubt(now.written, now.conflict)
-        )
+        phase = f"{self._phase}, epoch {now.state.epoch}" + _doubt(now.written, now.conflict)
+        print(f"\nphase: {phase if self._phase else 'unknown, no quorum of a list answered'}")
         self._print_clients()
         if self._action == "plan":
             print(f"steps:\n{STEPS.format(wait=wait_seconds(reading.max_ttl, reading.late))}\n")
@@ -97,6 +96,12 @@ class Report:
             phase, epoch = outcome.state.phase.title, outcome.state.epoch
             print(f"{phase}, epoch {epoch}: clients may be at step {steps}{done}")
         return code
+
+    @property
+    def _phase(self) -> str | None:
+        """The phase by its title. None: too few masters answered, so others may be in another phase."""
+        now = self._reading.present
+        return now.state.phase.title if now.written or self._quorum() is None else None
 
     def _quorum(self) -> Refused | None:
         reading = self._reading
@@ -164,7 +169,7 @@ class Report:
             "command": self._action,
             "code": code,
             "why": why.why if why else "",
-            "phase": now.state.phase.title,
+            "phase": self._phase,
             "epoch": now.state.epoch,
             "steps": now.state.phase.steps,
             "written": now.written,

@@ -158,7 +158,7 @@ class Operator:
         assert result["command"] == action
         return result
 
-    def phase(self, action: str, *arguments: str) -> tuple[int, str]:
+    def phase(self, action: str, *arguments: str) -> tuple[int, str | None]:
         result = self.says(action, *arguments)
         return result["code"], result["phase"]
 
@@ -280,7 +280,9 @@ def test_two_commands_at_the_same_time(operator: Operator, valkey: Masters, raw:
     assert len({record_of(node).terms for node in raw(valkey)}) == 1
 
 
-def test_a_master_that_is_down(operator: Operator, valkey: Masters, raw: Raw) -> None:
+def test_a_master_that_is_down(
+    operator: Operator, valkey: Masters, raw: Raw, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It gets the record when it is back and the command is given again; a majority that is down ends it."""
     valkey[1].kill()
     valkey[4].kill()
@@ -289,6 +291,10 @@ def test_a_master_that_is_down(operator: Operator, valkey: Masters, raw: Raw) ->
     said = operator.says("finish")
     assert said["code"] == exit_codes.UNAVAILABLE
     assert [bool(one["error"]) for one in said["masters"]] == [True, True, False, False, True]
+    assert operator.phase("status") == (exit_codes.UNAVAILABLE, None)
+    capsys.readouterr()
+    assert cli.main(["masters", "status"]) == exit_codes.UNAVAILABLE
+    assert "\nphase: unknown, no quorum of a list answered\n" in capsys.readouterr().out
     for place in (0, 1, 4):
         valkey[place].restart()
     nodes = raw(valkey)
