@@ -57,7 +57,7 @@ class EventLog:
 def log_error(event: str) -> None:
     """Log the current exception, raised in a thread of this library or in a callback.
 
-    Not that the interpreter ends: from Python 3.12 on no thread can be started then, and none is needed.
+    It does not log that no thread can be started because the interpreter ends (Python 3.12 and later).
     """
     error = sys.exception()
     if not isinstance(error, RuntimeError) or error.args != NO_MORE_THREADS:

@@ -12,7 +12,7 @@ from ..locks.config import number
 MILLISECONDS = 1000
 
 
-def lease_of(ttl: Any) -> float:
+def seconds_of_ttl(ttl: Any) -> float:
     """``ttl``, in milliseconds, as seconds. Raises ConfigError."""
     return number("ttl", ttl, above=0.0) / MILLISECONDS
 

@@ -13,7 +13,7 @@ from ._clients import shared
 from ._holder import LockHolder, Owner, this_owner
 from ._masters import clients_of, master_list
 from ._names import encodable
-from ._times import MILLISECONDS, lease_of, retry_of
+from ._times import MILLISECONDS, retry_of, seconds_of_ttl
 
 LOCALHOST: tuple[dict[str, Any], ...] = ({"host": "localhost", "port": 6379, "db": 0},)
 
@@ -50,7 +50,7 @@ class RedLock(LockHolder):
         self.retry_times = retry_times
         self.retry_delay = retry_delay
         self.ttl = ttl
-        lease_of(ttl)  # raises ConfigError early
+        seconds_of_ttl(ttl)  # raises ConfigError early
         retry = retry_of(retry_delay, retry_times, units=MILLISECONDS)
         # An empty list is an error: a program without its settings must not lock on a server of each machine.
         self._masters = master_list(LOCALHOST if connection_details is None else connection_details)
@@ -65,7 +65,7 @@ class RedLock(LockHolder):
     def acquire(self) -> bool:
         """True: acquired. False: another holder had it. Raises RedLockError if too few masters answer."""
         # An object for each hold: no token is lost.
-        lock = self._client.lock(encodable(self.resource), lease_of(self.ttl))
+        lock = self._client.lock(encodable(self.resource), seconds_of_ttl(self.ttl))
         try:
             return self._acquire_lock(lock)
         except QuorumUnavailable as error:

@@ -15,7 +15,7 @@ from ._clients import shared
 from ._holder import LockHolder, Owner, this_owner
 from ._masters import clients_of, master_list
 from ._names import encodable
-from ._times import MILLISECONDS, check_seconds, lease_of, retry_of
+from ._times import MILLISECONDS, check_seconds, retry_of, seconds_of_ttl
 
 
 class RedlockError(Exception):
@@ -60,7 +60,7 @@ class Lock(LockHolder):
         self.retry_times = retry_times
         self.retry_delay = retry_delay
         self.ttl = ttl
-        lease_of(ttl)  # raises ConfigError early
+        seconds_of_ttl(ttl)  # raises ConfigError early
         retry = retry_of(retry_delay, units=MILLISECONDS)
         self._masters = master_list(masters)
         self._client = shared(self._masters, {"retry": retry, **options})
@@ -85,7 +85,7 @@ class Lock(LockHolder):
         answer, and ValueError for an invalid timeout.
         """
         kept: dict[str, Any] = {"auto_extend": True, "max_hold": autoextend_timeout} if autoextend else {}
-        lock = self._client.lock(encodable(self.resource_name), lease_of(self.ttl), **kept)
+        lock = self._client.lock(encodable(self.resource_name), seconds_of_ttl(self.ttl), **kept)
         if check_seconds("timeout", timeout) <= 0 and blocking:
             timeout = -1
         try:
@@ -100,7 +100,7 @@ class Lock(LockHolder):
         Returns the new validity in milliseconds, or False: the lock is lost, or too few masters answered.
         """
         try:
-            return self._acquired().extend(lease_of(self.ttl), confirm=True) * MILLISECONDS
+            return self._acquired().extend(seconds_of_ttl(self.ttl), confirm=True) * MILLISECONDS
         except (LockLost, QuorumUnavailable):
             return False
 
@@ -165,7 +165,7 @@ class RLock(Lock):
             if not left:
                 raise RedlockError(f"{quoted(self.resource_name)}: lost before it was acquired again")
             self._depth += 1
-            return left * 1000
+            return left * MILLISECONDS
         validity = super().acquire(blocking, timeout, autoextend, autoextend_timeout)
         if validity is not False:
             self._owner, self._depth = me, 1

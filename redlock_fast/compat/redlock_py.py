@@ -92,7 +92,7 @@ class Redlock:
             lease = lock.lease
             if not granted or lease is None:
                 return False
-            held = Lock(int(lease.validity * 1000), resource, lease.token)
+            held = Lock(int(lease.validity * MILLISECONDS), resource, lease.token)
             lock.forget_lease(lease)  # from here on the tuple stands for the lock, in any process
             return held
         except QuorumUnavailable as error:

@@ -113,7 +113,7 @@ class Renewal:
         self.counts: Stats = core.client_state.counts
         self.generation: int = core.client_state.generation
         self.schedule: Schedule = Schedule(core.policy.drift_factor)
-        #: Guards the schedule. Lock order: the mutex of the masters may be taken inside, not around it.
+        #: Guards the schedule. Lock order: ``ClientState.mutex`` may be taken inside, not around it.
         self.mutex: threading.RLock = new_mutex()
 
     # --- implemented for threads and for asyncio ---

@@ -25,7 +25,7 @@ MARK_INTERVAL, MARK_TTL = 15.0, 60.0
 REFUSED = "refused"
 #: The version of the encoding.
 VERSION = b"1"
-#: Bytes of an owner in a mark.
+#: Characters of an owner that is read from a mark.
 MAX_OWNER = 64
 
 

@@ -38,9 +38,10 @@ class Guard(NamedTuple):
     ) -> RestartMarker | None:
         """The marker that acquires expect on a master; None unless the mode is "marker".
 
-        A promoted master gets another name, so that a marker that was replicated to it does not count. One
-        that was promoted before it had data has no marker, and does not show that it was promoted: its former
-        master may take writes for as long. ``max_lag``: as for ``quarantine``.
+        A promoted master gets another name, so that a marker that was replicated to it does not count. A
+        master that was promoted before it had data has no marker, and does not show that it was promoted. Its
+        former master may take writes for ``stops_after(max_lag)`` seconds. So the time in the marker is that
+        much longer. ``max_lag``: as for ``quarantine``.
         """
         if self.mode != "marker":
             return None

@@ -409,7 +409,10 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
         return True
 
     async def close(self) -> None:
-        """Close all connections. Held locks stay held until their leases end. Never raises."""
+        """Close all connections. Held locks stay held until their leases end.
+
+        Raises WrongLoop as [`AsyncFastRedlock.close`][].
+        """
         closing = asyncio.gather(*[one.close() for one in self._clients.values()], return_exceptions=True)
         for outcome in await asyncio.shield(closing):
             if isinstance(outcome, BaseException):

@@ -93,6 +93,7 @@ class Leader(LeaderState):
 
         Raises:
             ClientClosed: The client is closed.
+            ConfigError: The masters refuse the client's list or settings.
         """
         core = self._core
         core.check_open()
@@ -188,6 +189,7 @@ class Leader(LeaderState):
 
         Raises:
             ClientClosed: The client is closed.
+            ConfigError: The masters refuse the client's list or settings.
         """
         core = self._core
         core.check_open()

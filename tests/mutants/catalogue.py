@@ -1701,8 +1701,16 @@ DROP_INS = [
     *of(
         "redlock_fast/compat/redlock_plus.py",
         judges("real/compat/threads") + "::test_an_extension_lasts_as_long_as_the_object_says_now",
-        ("an-extension-is-as-long-as-the-lease-was", "extend(lease_of(self.ttl), confirm", "extend(confirm"),
-        ("a-shorter-extension-asks-no-master", "lease_of(self.ttl), confirm=True", "lease_of(self.ttl)"),
+        (
+            "an-extension-is-as-long-as-the-lease-was",
+            "extend(seconds_of_ttl(self.ttl), confirm",
+            "extend(confirm",
+        ),
+        (
+            "a-shorter-extension-asks-no-master",
+            "seconds_of_ttl(self.ttl), confirm=True",
+            "seconds_of_ttl(self.ttl)",
+        ),
     ),
     *of(
         "redlock_fast/compat/aioredlock.py",
