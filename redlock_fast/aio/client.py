@@ -149,12 +149,12 @@ class AsyncLock(LockState):
             alive = await release(self, self._core.loop_binding())
         self._left(body, alive, failing=error is not None)
 
-    def begin_outermost_body(self, task: TaskReference) -> None:
+    def _begin_outermost_body(self, task: TaskReference) -> None:
         """Note that a body of a reentrant lock begins. A loss cancels the outermost body of each task."""
         if all(body.owner != task for body in self._bodies or ()):
             self._begin_body_of(task)
 
-    def end_outermost_body(self, task: TaskReference | None, kind: type[BaseException] | None) -> bool:
+    def _end_outermost_body(self, task: TaskReference | None, kind: type[BaseException] | None) -> bool:
         """Note that the outermost body of ``task`` ends before the lock is released.
 
         Returns whether only a loss has cancelled it. ``kind``: the exception that ended the body.

@@ -138,7 +138,7 @@ class AsyncRLock(Reentrant):
         ownership, task = await self._enter(None, raises=True), task_reference()
         if ownership is not None and task is not None:
             self._bodies.append((task, ownership))
-            ownership.lock.begin_outermost_body(task)
+            ownership.lock._begin_outermost_body(task)
         return self
 
     async def __aexit__(
@@ -150,7 +150,7 @@ class AsyncRLock(Reentrant):
             return
         ownership = ownership or self._require_owned()
         if not self._decrement(ownership, [None]):
-            if (task, ownership) not in self._bodies and ownership.lock.end_outermost_body(task, kind):
+            if (task, ownership) not in self._bodies and ownership.lock._end_outermost_body(task, kind):
                 error = None  # the cancellation came from the loss
             if error is None:
                 ownership.lock.check()

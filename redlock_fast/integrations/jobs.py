@@ -22,7 +22,10 @@ JobName = Resource | Callable[..., Resource] | None
 """The name of a lock, or a function of the job's arguments that returns it; None: the job's own name."""
 
 
-CLIENTS = {"threads": (FastRedlock, ShardedRedlock), "asyncio": (AsyncFastRedlock, AsyncShardedRedlock)}
+CLIENTS: dict[str, tuple[type, ...]] = {
+    "threads": (FastRedlock, ShardedRedlock),
+    "asyncio": (AsyncFastRedlock, AsyncShardedRedlock),
+}
 
 
 def check_client(client: object, kind: Literal["threads", "asyncio"]) -> None:

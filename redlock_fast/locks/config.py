@@ -198,9 +198,10 @@ def check_options(
 
     ``known``: the type of the options. ``without``: those of them that ``method`` refuses by itself.
     """
-    names = {*_names((method, known)), *without}
-    unknown = [name for name in options if name not in names]
-    refuse_unknown(f"{method.__name__}()", unknown, method, known, without=without)
+    if options:  # most calls have none
+        names = {*_names((method, known)), *without}
+        unknown = [name for name in options if name not in names]
+        refuse_unknown(f"{method.__name__}()", unknown, method, known, without=without)
     return options
 
 

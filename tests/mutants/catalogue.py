@@ -665,7 +665,11 @@ KINDS = [
     *of(
         "redlock_fast/aio/rlock.py",
         judges("real/aio/rlock"),
-        ("a-loss-cancels-the-first-task-only", "            ownership.lock.begin_outermost_body(task)\n", ""),
+        (
+            "a-loss-cancels-the-first-task-only",
+            "            ownership.lock._begin_outermost_body(task)\n",
+            "",
+        ),
         ("a-body-of-another-task-stays", "if entered is own)", "if False)"),
     ),
     *of(
@@ -1461,8 +1465,8 @@ GREENLETS = [
         judges("unit/threads/driver"),
         (
             "child-continues-its-parents-call",
-            "                if state.generation != generation:",
-            "                if False:",
+            "if state.generation != generation:\n                    procedure.close()",
+            "if False:\n                    procedure.close()",
         ),
     ),
     *of(
