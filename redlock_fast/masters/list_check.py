@@ -11,7 +11,8 @@ by the other one.
 
 *Before a list is in force*, "strict" allows no vote. "auto" allows votes when the client has tried to connect
 all masters, has left its list on each that it reached, and has read no other list. So two clients with
-different lists can both have a quorum then only if no master was reached by both.
+different lists can both have a quorum then only if no master was reached by both. A master that fails to take
+its record is one that was not reached.
 ``tests/unit/masters/test_list_check.py`` explores all orders of these steps.
 """
 
@@ -44,7 +45,8 @@ class View(NamedTuple):
     """What a client knows of one master.
 
     ``seen``: its record as read last; None: it was not read. ``former_id``: its id before that. ``attached``:
-    it is connected now. ``tried``: it is connected, or the last attempt failed.
+    it is connected now. ``tried``: it is connected, or the last attempt failed. ``writable``: its record may
+    be written now. ``awaited``: no master votes before its first record is written.
     """
 
     name: str
@@ -52,6 +54,8 @@ class View(NamedTuple):
     former_id: str = ""
     attached: bool = False
     tried: bool = False
+    writable: bool = True
+    awaited: bool = True
 
     @property
     def record(self) -> Record | None:
@@ -103,22 +107,22 @@ class ListCheck(NamedTuple):
     max_ttl: int
     strict: bool = False
 
-    def judge(self, views: Sequence[View], can_write: bool = True) -> Verdict:
-        """``can_write``: no write has failed since a master was connected. Other masters have no reasons."""
+    def judge(self, views: Sequence[View]) -> Verdict:
+        """The verdict on all masters. Those of other lists have no reasons."""
         own = [n for n in range(len(views)) if any(mask >> n & 1 for mask in self.lists)]
         if len(own) < len(views):
-            return self._judge_own(views, can_write, own)
+            return self._judge_own(views, own)
         found = self._in_force(views)
         if found:
             return self._compared(views, *found)
         if self._conflict(views):
             return self._refused(views)
-        return self._first(views, can_write)
+        return self._first(views)
 
-    def _judge_own(self, views: Sequence[View], can_write: bool, own: Sequence[int]) -> Verdict:
+    def _judge_own(self, views: Sequence[View], own: Sequence[int]) -> Verdict:
         """The verdict on the masters ``own``, for the numbers of all masters."""
         lists = [sum((mask >> n & 1) << place for place, n in enumerate(own)) for mask in self.lists]
-        verdict = self._replace(lists=tuple(lists)).judge([views[n] for n in own], can_write)
+        verdict = self._replace(lists=tuple(lists)).judge([views[n] for n in own])
         reasons = [""] * len(views)
         for n, why in zip(own, verdict.reasons, strict=True):
             reasons[n] = why
@@ -184,7 +188,9 @@ class ListCheck(NamedTuple):
                 reasons[n] = self._expects(view.record)
             else:
                 reasons[n] = _not_listed(record)
-        due = next((one for one in repairs.items() if views[one[0]].attached), None)
+        due = next(
+            (one for one in repairs.items() if views[one[0]].attached and views[one[0]].writable), None
+        )
         writable = _is_newest(views, record)
         return Verdict(
             tuple(reasons),
@@ -258,19 +264,22 @@ class ListCheck(NamedTuple):
 
     # --- no record is of other lists ---
 
-    def _first(self, views: Sequence[View], can_write: bool) -> Verdict:
+    def _first(self, views: Sequence[View]) -> Verdict:
         proposed = _proposed(views)
         reasons = [
             self._unread(view) or self._not_proposed(n, view, proposed) for n, view in enumerate(views)
         ]
         wrong = self._wrong(views, reasons)
         tried = all(view.tried for view in views)
-        write = self._first_write(views, proposed) if tried and can_write and len(self.lists) == 1 else None
-        undecided = self.strict or not tried or write is not None
+        writes = [
+            self._first_write(views, proposed, awaited) if tried and len(self.lists) == 1 else None
+            for awaited in (True, False)
+        ]
+        undecided = self.strict or not tried or writes[0] is not None
         if undecided:
             why = NOT_IN_FORCE.format(len(views)) if self.strict else UNDECIDED
             reasons = [old or why * view.readable for old, view in zip(reasons, views, strict=True)]
-        return Verdict(tuple(reasons), write, undecided=undecided and not wrong, wrong=wrong)
+        return Verdict(tuple(reasons), writes[0] or writes[1], undecided=undecided and not wrong, wrong=wrong)
 
     def _not_proposed(self, master: int, view: View, proposed: Record | None) -> str:
         """Why a master is no member of the list that is proposed, or ""."""
@@ -287,8 +296,15 @@ class ListCheck(NamedTuple):
         )
         return next((id for id in ids if of and self._is_member(master, id, of)), "")
 
-    def _first_write(self, views: Sequence[View], proposed: Record | None) -> tuple[int, Record] | None:
-        reached = [(n, view) for n, view in enumerate(views) if view.attached and view.readable]
+    def _first_write(
+        self, views: Sequence[View], proposed: Record | None, awaited: bool
+    ) -> tuple[int, Record] | None:
+        """The next write to the masters that are ``awaited``, or to those that are not."""
+        reached = [
+            (n, view)
+            for n, view in enumerate(views)
+            if view.attached and view.readable and view.writable and view.awaited is awaited
+        ]
         if proposed is None:
             for n, view in reached:
                 if not view.id:

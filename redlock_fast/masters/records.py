@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..telemetry import EventLog
+from ..telemetry import EventLog, log_error
 from .address import Target
 from .connect import connection_of, error_text
 from .list_check import LOST, ListCheck, Verdict, View
@@ -21,6 +21,8 @@ from .state import MasterState
 
 #: Seconds between two readings of records that allow no vote, or while the client's list is not in force.
 RECHECK_INTERVAL = 15.0
+#: Writes that a new list needs on a master, at most: its id, the proposal, and the mark that it is in force.
+MAX_WRITES = 3
 #: A vote that is missing because of a record, as a cause of faults.
 CAUSE = "another list"
 
@@ -34,21 +36,23 @@ class MasterRecords:
         self._states = states
         self._mutex = mutex
         self.verdict: Verdict = Verdict(("",) * len(states))
-        self._can_write = True  # no write has failed since a master was connected
+        self._is_fresh = True  # a master was connected since the last reading and writing ended
         self._writing = False  # a thread writes records
         self._news = False  # a record has changed since the last reading of all
         self._next_recheck = 0.0
-        self._failure = ""  # why the last write failed
 
     def judge(self, attaching: int | None = None) -> None:
         """Find out which masters vote. The caller has the mutex. ``attaching``: it is connected next."""
-        self._can_write |= attaching is not None
+        if attaching is not None:
+            self._is_fresh = True
+            self._states[attaching].record_error = ""
         self.verdict = self.verdict_by(self.check, attaching)
         for state, why in zip(self._states, self.verdict.reasons, strict=True):
             refused = bool(why) and not self.verdict.undecided
+            error = state.record_error if why == LOST else ""
             # Another client may have written the record after it was read: it is read again, or written.
-            state.undecided = bool(why) and (not refused or (why == LOST and self._can_write))
-            state.unlisted = f"{why} ({self._failure})" if why == LOST and self._failure else why
+            state.undecided = bool(why) and (not refused or (why == LOST and self._is_fresh and not error))
+            state.unlisted = f"{why} ({error})" if error else why
             compared = self.verdict.in_force and state.seen is not None and state.seen.compared
             state.listed = False if refused else True if compared else None
 
@@ -57,9 +61,18 @@ class MasterRecords:
         views = []
         for n, state in enumerate(self._states):
             attached = state.attached or n == attaching
-            tried = attached or state.failures > 0
-            views.append(View(address_of(state.target.name), state.seen, state.former_id, attached, tried))
-        return check.judge(views, self._can_write)
+            views.append(
+                View(
+                    address_of(state.target.name),
+                    state.seen,
+                    state.former_id,
+                    attached,
+                    tried=attached or state.failures > 0,
+                    writable=not state.record_error,
+                    awaited=state.record_writes < MAX_WRITES,
+                )
+            )
+        return check.judge(views)
 
     def read_only(self, connections: RecordConnections) -> Verdict:
         """The verdict by what the masters have now. Reads all records, writes none, and changes no vote."""
@@ -71,8 +84,8 @@ class MasterRecords:
                     found = connections.read(state.target)
                 except Exception:  # this master failed: it has no vote anyway
                     attached = False
-            views.append(View(address_of(state.target.name), found, "", attached, True))
-        verdict = self.check.judge(views, can_write=False)
+            views.append(View(address_of(state.target.name), found, "", attached, True, writable=False))
+        verdict = self.check.judge(views)
         # A client writes a record back that a master has lost.
         return verdict._replace(reasons=tuple("" if why == LOST else why for why in verdict.reasons))
 
@@ -111,26 +124,26 @@ class MasterRecords:
             if self._writing or not (again or self.verdict.write or self.verdict.blocked):
                 return
             self._writing = self._news = True
-            self._can_write |= again
+            self._is_fresh |= again
+            for state in self._states if again else ():
+                state.record_error = ""
         self._next_recheck = time.monotonic() + RECHECK_INTERVAL
-        self._failure = ""
         done = False
         try:
             if again:
                 self._read(connections)
-            # A list needs three writes on each master. Other clients may write at the same time.
-            for _ in range(6 * len(self._states)):
+            # Other clients may write at the same time, and a master may reply anything.
+            for _ in range(2 * MAX_WRITES * len(self._states)):
                 done = not self._write_next(connections, judge)
                 if done:
                     return
-            self._failure = "other clients write, too"
-        except Exception as error:  # a master failed, or memory is short
-            self._failure = error_text(error)
+        except Exception:  # memory is short
+            log_error("connector-error")
         finally:
             connections.close()
             if not done:  # again later
                 with self._mutex:
-                    self._writing = self._can_write = False
+                    self._writing = self._is_fresh = False
                     judge()
 
     def _write_next(self, connections: RecordConnections, judge: Callable[[], bool]) -> bool:
@@ -141,8 +154,10 @@ class MasterRecords:
             read_again = verdict.blocked and self._news
             if not is_open or not (verdict.write or read_again):
                 self._writing = False
+                for state in self._states if verdict.in_force else ():
+                    state.record_writes = 0
                 if verdict.blocked:  # all is read, and the masters still have no record
-                    self._can_write = False
+                    self._is_fresh = False
                     judge()
                 return False
             if verdict.write:
@@ -150,9 +165,14 @@ class MasterRecords:
                 state = self._states[master]
                 before, connection = state.seen or Seen(), state.connections
         if verdict.write:
-            now = connections.replace(state.target, before.data, record)
-            self._learn(state, connection, now)
-            read_again = now.data != encode(record)  # another client has written: perhaps to all masters
+            try:
+                now = connections.replace(state.target, before.data, record)
+            except Exception as error:  # this master failed: write to the others
+                self._give_up(state, connection, error_text(error))
+            else:
+                self._learn(state, connection, now)
+                read_again = now.data != encode(record)  # another client has written: perhaps to all masters
+                self._count_write(state)
         if read_again:
             self._read(connections)
         return True
@@ -161,18 +181,36 @@ class MasterRecords:
         """Read records again that allow no vote, or all of them while the client's list is not in force."""
         with self._mutex:
             self._news = False
-            stale = [(state, state.connections) for state in self._states if self._is_stale(state)]
+            stale = [
+                (state, state.connections)
+                for state in self._states
+                if self._is_stale(state) and not state.record_error
+            ]
         for state, connection in stale:
             try:
                 self._learn(state, connection, connections.read(state.target))
             except Exception as error:  # this master failed: read those of the others
-                self._failure = error_text(error)
+                self._give_up(state, connection, error_text(error))
 
     def _learn(self, state: MasterState, connection: int, now: Seen) -> None:
         with self._mutex:
             if state.connections == connection:
                 self._news |= state.seen != now
                 state.seen = now
+
+    def _count_write(self, state: MasterState) -> None:
+        with self._mutex:
+            state.record_writes += 1
+            if state.record_writes > MAX_WRITES:
+                state.record_error = "it has not kept what was written"
+
+    def _give_up(self, state: MasterState, connection: int, why: str) -> None:
+        """No more writes to a master before it is connected or read again. No other master waits for it."""
+        with self._mutex:
+            if state.connections == connection:
+                state.record_writes, state.record_error = MAX_WRITES, why
+            else:
+                state.record_writes += 1
 
 
 class RecordConnections:

@@ -158,6 +158,20 @@ def test_two_lists_start_at_one_time(masters: Masters, checked: MakeClient, raw:
             node.flushall()
 
 
+def test_two_lists_with_a_common_master_that_takes_no_record(checked: MakeClient) -> None:
+    """The first of two common masters is full. The record on the other one keeps the lists apart."""
+    with Masters(8) as fleet:
+        urls = fleet.urls
+        full = redis.Redis.from_url(urls[0])
+        full.config_set("maxmemory", 1)
+        one, other = checked([*urls[:5]]), checked([*urls[:2], *urls[5:]])
+        assert one.lock("orders").acquire()
+        with pytest.raises(ConfigError, match="it is not in the list that the other masters have"):
+            other.lock("orders").acquire()
+        full.config_set("maxmemory", 0)
+        full.close()
+
+
 def test_the_first_start_with_a_dead_master(fleet: Masters, checked: MakeClient) -> None:
     fleet[2].kill()
     one, strict = checked(fleet), checked(fleet, check_masters="strict", connect_timeout=0.5)

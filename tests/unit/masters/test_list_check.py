@@ -26,25 +26,35 @@ from redlock_fast.masters.membership import (
 
 TTL = 60_000
 Store = tuple[Record | None, ...]
-#: Of each master of a client: whether it was tried, whether it is connected, and its record as read.
-Views = tuple[tuple[bool, bool, Record | None], ...]
+#: Of a master of a client: whether it was tried, whether it is connected, its record as read, and whether a
+#: write has failed.
+One = tuple[bool, bool, Record | None, bool]
+Views = tuple[One, ...]
+#: A master that was not tried; one that cannot be connected, or not any more.
+NEW, GONE = (False, False, None, False), (True, False, None, False)
 
 
 def name(master: int) -> str:
     return f"m{master}"
 
 
-def view(master: int, tried: bool, attached: bool, record: Record | None, alias: str = "") -> View:
+def view(
+    master: int, tried: bool, attached: bool, record: Record | None, failed: bool = False, alias: str = ""
+) -> View:
     seen = Seen(encode(record) if record else b"", record) if attached else None
-    return View(alias or name(master), seen, "", attached, tried)
+    return View(alias or name(master), seen, "", attached, tried, awaited=not failed)
 
 
 @dataclass(frozen=True)
 class Clients:
-    """Clients that start at one time. ``lists``: of each; ``down``: pairs of a client and a master."""
+    """Clients that start at one time. ``lists``: of each.
+
+    Pairs of a client and a master: ``down``, it cannot be connected; ``full``, it takes no record.
+    """
 
     lists: tuple[tuple[int, ...], ...]
     down: frozenset[tuple[int, int]] = frozenset()
+    full: frozenset[tuple[int, int]] = frozenset()
     strict: bool = False
     aliases: int = -1  # this client has other names for all masters
     forgets: int = 0  # how often a master loses its record
@@ -63,7 +73,7 @@ class Clients:
         size = 1 + max(map(max, self.lists))
         start = (
             (None,) * size,
-            tuple(((False, False, None),) * len(one) for one in self.lists),
+            tuple((NEW,) * len(one) for one in self.lists),
             self.forgets,
         )
         found, todo = {start}, deque([start])
@@ -75,7 +85,7 @@ class Clients:
             for client, views in enumerate(clients):
                 verdict = judge(client, views)
                 votes = zip(self.lists[client], views, verdict.reasons, strict=True)
-                voting = {master for master, (_, attached, _), why in votes if attached and not why}
+                voting = {master for master, (_, attached, _, _), why in votes if attached and not why}
                 if len(voting) >= quorum(len(views)):
                     voters[client] = voting
                 for stored, at, one in self._steps(client, store, views, verdict):
@@ -93,30 +103,30 @@ class Clients:
 
     def _steps(
         self, client: int, store: Store, views: Views, verdict: Verdict
-    ) -> list[tuple[Store, int, tuple[bool, bool, Record | None]]]:
+    ) -> list[tuple[Store, int, One]]:
         """What one client may do next: connect a master, read a record again, write one."""
-        steps: list[tuple[Store, int, tuple[bool, bool, Record | None]]] = []
-        for at, (master, (tried, attached, record)) in enumerate(zip(self.lists[client], views, strict=True)):
+        steps: list[tuple[Store, int, One]] = []
+        masters = zip(self.lists[client], views, strict=True)
+        for at, (master, (tried, attached, record, failed)) in enumerate(masters):
             if not tried and (client, master) in self.down:
-                steps.append((store, at, (True, False, None)))
+                steps.append((store, at, GONE))
                 continue
             again = attached and (verdict.reasons[at] or not verdict.in_force)
             if not tried or (again and record != store[master]):
-                steps.append((store, at, (True, True, store[master])))
+                steps.append((store, at, (True, True, store[master], failed)))
         if verdict.write:
             at, written = verdict.write
             master = self.lists[client][at]
+            if (client, master) in self.full:
+                return steps + [(store, at, (True, True, views[at][2], True))] * (not views[at][3])
             if store[master] == views[at][2]:  # otherwise the write only reads what is there
                 store = (*store[:master], written, *store[master + 1 :])
-            steps.append((store, at, (True, True, store[master])))
+            steps.append((store, at, (True, True, store[master], False)))
         return steps
 
     @staticmethod
     def _cut(views: Views, master: int, masters: tuple[int, ...]) -> Views:
-        return tuple(
-            (False, False, None) if m == master and one[1] else one
-            for m, one in zip(masters, views, strict=True)
-        )
+        return tuple(NEW if m == master and one[1] else one for m, one in zip(masters, views, strict=True))
 
     def _disjoint(self, voters: dict[int, set[int]], a: int, b: int) -> bool:
         """Whether two clients can choose quorums of their voters that share no master."""
@@ -160,6 +170,18 @@ def test_auto_needs_one_master_that_both_lists_reached() -> None:
         assert not Clients((THREE, FIVE), DOWN - {missing}).explore()[0]
     assert Clients((THREE, FIVE), DOWN).explore()[0]
     assert Clients((THREE, FIVE), DOWN, strict=True).explore() == (False, {()})
+
+
+def test_a_master_that_takes_no_record_does_not_bring_two_holders() -> None:
+    """It counts as one that was not reached: the record on another common master keeps two lists apart."""
+    for full in (1, 2):
+        fails = frozenset({(0, full), (1, full)})
+        for lists in (THREE, FIVE), (THREE, (1, 2, 3)), (THREE, (0, 1, 2, 3)):
+            assert not Clients(lists, full=fails).explore()[0]
+        assert Clients((THREE, THREE), full=fails).explore() == (False, {(0, 1)})
+        assert Clients((THREE, THREE), full=fails, strict=True).explore() == (False, {()})
+    assert Clients(((0, 1), THREE), full=frozenset({(0, 0), (0, 1)})).explore()[0] is False
+    assert Clients(((0,), THREE), full=frozenset({(0, 0), (1, 0)})).explore()[0]
 
 
 # --- single cases ---------------------------------------------------------------------------------
@@ -316,7 +338,7 @@ def test_what_a_user_may_not_read_is_not_compared() -> None:
     views[1] = views[1]._replace(seen=Seen(compared=False))
     verdict = CHECK_3.judge(views)
     assert (verdict.reasons[1], verdict.undecided) == ("", True)
-    assert CHECK_3.judge(views, can_write=False) == Verdict(("",) * 3)
+    assert CHECK_3.judge([one._replace(writable=False) for one in views]) == Verdict(("",) * 3)
     assert "may not read" in ListCheck((0b111,), TTL, strict=True).judge(views).reasons[1]
 
 

@@ -15,12 +15,13 @@ from support.thorough import amount
 from redlock_fast.masters import records as module
 from redlock_fast.masters.address import target
 from redlock_fast.masters.list_check import ListCheck
-from redlock_fast.masters.membership import Record, Seen, decode, encode
+from redlock_fast.masters.membership import STEADY, Record, Seen, decode, encode, first_id, members
 from redlock_fast.masters.records import RECHECK_INTERVAL, MasterRecords, RecordConnections
 from redlock_fast.masters.state import MasterState
 from redlock_fast.telemetry import EventLog
 
 N = 3
+NAMES = [f"m{n}:6379/0" for n in range(N)]
 
 
 class Servers(RecordConnections):
@@ -175,6 +176,88 @@ def test_a_master_that_fails_meanwhile(servers: Servers) -> None:
     servers.fails.clear()
     one.write(again=True)
     assert one.records.verdict.in_force
+
+
+@pytest.mark.parametrize("failing", range(N))
+def test_the_others_get_their_records_when_one_master_takes_none(servers: Servers, failing: int) -> None:
+    one, name = One(servers), f"m{failing}:6379/0"
+    servers.fails[name] = ResponseError("OOM")
+    one.write()
+    others = {f"m{n}:6379/0" for n in range(N)} - {name}
+    assert {name for name, data in servers.data.items() if decode(data).epoch} == others
+    assert one.votes() == [True] * N
+    assert servers.asked.count(name) == 1
+    for number in (failing, None):  # it is connected again, and read again
+        one.records.judge(attaching=number)
+        assert one.votes() == [True] * N, "no master waits for it"
+        one.write(again=number is None)
+    assert servers.asked.count(name) > 2
+    servers.fails.clear()
+    one.write(again=True)
+    assert one.records.verdict.in_force
+    assert [state.record_writes for state in one.states] == [0] * N
+
+
+def test_votes_wait_for_a_master_that_is_connected_later(servers: Servers) -> None:
+    one = One(servers)
+    late = one.states[2]
+    late.attached, late.seen, late.failures = False, None, 1
+    one.write()
+    assert one.votes() == [True] * N
+    late.seen = Seen()
+    one.records.judge(attaching=2)
+    assert one.votes() == [False] * N
+    late.attached = True
+    one.write()
+    assert one.records.verdict.in_force
+
+
+def test_a_master_that_keeps_no_record_is_waited_for_only_a_few_times(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It replies that another client has written its id."""
+    one, ask, waited = One(servers), servers._ask, []
+
+    def asked(to: Any, command: tuple[bytes, ...]) -> Any:
+        if to.name != "m0:6379/0":
+            return ask(to, command)
+        waited.append(one.states[1].undecided)
+        return encode(Record("0" * 32))
+
+    monkeypatch.setattr(servers, "_ask", asked)
+    one.write()
+    assert 0 < sum(waited) <= 2 * module.MAX_WRITES
+    assert {name for name, data in servers.data.items() if decode(data).epoch} == {"m1:6379/0", "m2:6379/0"}
+
+
+def test_a_connection_that_ends_in_a_write_is_counted(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A master that is connected again in each write is waited for a few times, too."""
+    one, ask = One(servers), servers._ask
+
+    def asked(to: Any, command: tuple[bytes, ...]) -> Any:
+        if to.name != "m0:6379/0":
+            return ask(to, command)
+        one.states[0].connections += 1
+        one.records.judge(attaching=0)
+        raise ConnectionError
+
+    monkeypatch.setattr(servers, "_ask", asked)
+    one.write()
+    assert len(servers.data) == N - 1
+    assert one.votes() == [True] * N
+
+
+def test_a_lost_record_is_written_back_when_another_master_takes_none(servers: Servers) -> None:
+    """Two masters came back without their records, and the first one takes none."""
+    servers.fails["m0:6379/0"] = ResponseError("OOM")
+    one = One(servers)
+    record = Record("", 1, 60_000, STEADY, (), members({first_id(n): n for n in NAMES}), True)
+    one.states[2].seen = module.seen(encode(record.of(first_id(NAMES[2]))))
+    one.write()
+    assert one.votes() == [False, True, True]
+    assert decode(servers.data[NAMES[1]]).in_force
 
 
 def test_a_master_that_never_takes_it(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
