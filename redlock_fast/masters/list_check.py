@@ -19,7 +19,7 @@ its record is one that was not reached.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ..algorithm.quorum import quorum
@@ -147,23 +147,19 @@ class ListCheck(NamedTuple):
 
     def _in_force(self, views: Sequence[View]) -> tuple[Class, dict[str, int]] | None:
         """The class in force with most masters, and these by their ids; None: no record allows one."""
-        found: dict[Class, dict[str, int]] = {}
-        in_force = set()
+        records: dict[Class, dict[int, Record]] = {}
         for master, view in enumerate(views):
             record = view.record
             allowed = self._class_of(record) if record and record.epoch else None
             if record and allowed and self._is_member(master, record.id, allowed):
-                if record.in_force:
-                    in_force.add(allowed)
-                same = found.setdefault(allowed, {})
-                # Two servers with one id are a copy of one. That at the known address votes.
-                if record.id not in same or view.name == record.addresses[record.id]:
-                    same[record.id] = master
+                records.setdefault(allowed, {})[master] = record
+        found = [(one, _voters(views, by_master)) for one, by_master in records.items()]
 
         def size(item: tuple[Class, dict[str, int]]) -> tuple[int, int]:
             return sum(views[n].attached for n in item[1].values()), len(item[1])
 
-        return max(((one, found[one]) for one in in_force), key=size, default=None)
+        in_force = [(one, voters) for one, voters in found if _in_force(views, voters)]
+        return max(in_force, key=size, default=None)
 
     def _compared(self, views: Sequence[View], of: Class, voters: dict[str, int]) -> Verdict:
         record = self._reference(views, list(voters.values()))
@@ -349,6 +345,26 @@ class ListCheck(NamedTuple):
                     f"masters: {first.name}: {reasons[refused[0]]}{'; ' + ADVICE if first.readable else ''}"
                 )
         return ""
+
+
+def _voters(views: Sequence[View], records: Mapping[int, Record]) -> dict[str, int]:
+    """The masters of a class by their ids. Of servers with one id, one is the master.
+
+    It is the one at the address that most records give: any server can claim an id.
+    """
+    same: dict[str, list[int]] = {}
+    for master, record in records.items():
+        same.setdefault(record.id, []).append(master)
+    voters = {}
+    for id, claimants in same.items():
+        addresses = Counter(record.addresses[id] for record in records.values())
+        known = addresses.most_common(1)[0][0]
+        voters[id] = next((n for n in claimants if views[n].name == known), claimants[0])
+    return voters
+
+
+def _in_force(views: Sequence[View], voters: Mapping[str, int]) -> bool:
+    return any(record.in_force for n in voters.values() if (record := views[n].record))
 
 
 def _has(view: View, record: Record) -> bool:

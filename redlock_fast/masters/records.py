@@ -46,7 +46,10 @@ class MasterRecords:
         if attaching is not None:
             self._is_fresh = True
             self._states[attaching].record_error = ""
-        self.verdict = self.verdict_by(self.check, attaching)
+        try:
+            self.verdict = self.verdict_by(self.check, attaching)
+        except Exception as failure:  # memory is short; or an error of ours, which must not end a thread
+            self.verdict = Verdict((f"the records cannot be compared: {failure!r}",) * len(self._states))
         for state, why in zip(self._states, self.verdict.reasons, strict=True):
             refused = bool(why) and not self.verdict.undecided
             error = state.record_error if why == LOST else ""

@@ -331,6 +331,13 @@ GUARD = [
         ("strict-is-auto", "undecided = self.strict or", "undecided ="),
         ("votes-before-all-are-written", " or writes[0] is not None", ""),
         ("votes-wait-for-a-failed-write", " and view.awaited is awaited", ""),
+        (
+            "an-id-is-where-its-claimant-says",
+            "for record in records.values())",
+            "for record in [records[claimants[-1]]])",
+        ),
+        ("an-id-is-of-its-first-claimant", "if views[n].name == known)", "if False)"),
+        ("a-displaced-record-is-in-force", "if _in_force(views, voters)]", "if True]"),
         ("max-ttl-not-compared", "record.steps if record.max_ttl == self.max_ttl else ()", "record.steps"),
     ),
     Mutant(
@@ -343,6 +350,7 @@ GUARD = [
     *of(
         "redlock_fast/masters/records.py",
         judges("unit/masters/records"),
+        ("votes-without-a-comparison", '(f"the records cannot be compared: {failure!r}",)', '("",)'),
         ("votes-wait-for-any-reply", "awaited=state.record_writes < MAX_WRITES", "awaited=True"),
         (
             "a-failed-write-holds-up-votes-again",

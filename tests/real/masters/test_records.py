@@ -19,7 +19,7 @@ from support.waiting import DEADLINE, eventually, start
 from redlock_fast import ConfigError, FastRedlock, QuorumUnavailable
 from redlock_fast.embedded import Masters
 from redlock_fast.masters.marks import MARK_KEY, decode_mark
-from redlock_fast.masters.membership import KEY, PHASE_1, decode, encode, record_key
+from redlock_fast.masters.membership import KEY, PHASE_1, decode, encode, members, record_key
 
 MakeClient = Callable[..., FastRedlock]
 Raw = Callable[[Masters], list[redis.Redis]]
@@ -284,6 +284,30 @@ def test_a_hostile_minority(masters: Masters, checked: MakeClient, raw: Raw) -> 
     eventually(lambda: [bool(why) for why in no_vote(other)] == [True] * 2 + [False] * 3, "two have no vote")
     assert [node.get(KEY) for node in nodes[2:]] == before
     eventually(lambda: other.health()[0].causes == {"another list": 1}, "it is counted")
+
+
+def test_a_hostile_master_takes_the_id_of_another_one(
+    masters: Masters, checked: MakeClient, raw: Raw
+) -> None:
+    """Both others vote: the lock needs the two. One of them has a record that is not in force yet."""
+    nodes, urls = raw(masters)[:3], masters.urls[:3]
+    one = checked(urls)
+    one.connect()
+    eventually(lambda: all(decode(node.get(KEY) or b"{}").in_force for node in nodes), "all are written")
+    record, own = (decode(node.get(KEY)) for node in nodes[:2])
+    addresses = record.addresses
+    addresses[record.id], addresses[own.id] = addresses[own.id], addresses[record.id]
+    nodes[2].set(KEY, encode(decode(nodes[2].get(KEY))._replace(in_force=False)))
+    for in_force in (True, False):
+        claim = record._replace(new=members(addresses), in_force=in_force)
+        nodes[1].set(KEY, encode(claim))
+        for listed in (urls, urls[::-1]):
+            other = checked(listed)
+            acquired = start(other.lock("orders").acquire)
+            assert acquired.result()
+            eventually(lambda: no_vote(other)[1].endswith("is a copy of that master"), "it has no vote")  # noqa: B023
+            assert [bool(why) for why in no_vote(other)] == [False, True, False]
+            other.close()
 
 
 def user(node: redis.Redis, *permissions: str) -> None:

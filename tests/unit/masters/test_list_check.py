@@ -249,6 +249,31 @@ def test_a_copy_of_a_master_has_no_vote_beside_it() -> None:
         assert [why for why in reasons if why] == ["it has the same id as m0: it is a copy of that master"]
 
 
+def test_an_id_is_not_taken_by_a_claim() -> None:
+    """A hostile server has the id of master 0, with its own address, before or behind that one."""
+    record = steady(*THREE)
+    ids = {first_id("m0"): "m2", first_id("m1"): "m1", first_id("m2"): "m0"}
+    claim = record._replace(id=first_id("m0"), new=members(ids))
+    for in_force in (True, False):
+        for of_1 in record, record._replace(in_force=False):
+            views = found(record, of_1, claim._replace(in_force=in_force))
+            for check, found_views in (CHECK_3, views), (CHECK_3, views[::-1]):
+                verdict = check.judge(found_views)
+                assert {view.name for view, why in zip(found_views, verdict.reasons, strict=True) if why} == {
+                    "m2"
+                }
+                assert verdict.in_force
+
+
+def test_a_claim_that_is_the_only_record_in_force() -> None:
+    """The records of a list are marked at one time, so a client may come before all are."""
+    record = steady(*THREE)
+    claim = record.of(first_id("m0"))
+    verdict = CHECK_3.judge(found(*[record._replace(in_force=False)] * 2, claim))
+    assert all(verdict.reasons)
+    assert "it expects the masters" in verdict.wrong
+
+
 def test_a_later_epoch_is_copied_from_a_quorum_only() -> None:
     old, later = steady(*THREE), steady(*THREE, epoch=7)
     assert CHECK_3.judge(found(later, later, old)).write == (2, later.of(first_id("m2")))

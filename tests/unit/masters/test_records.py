@@ -312,6 +312,21 @@ def test_why_a_record_is_not_written_back(servers: Servers) -> None:
     assert one.votes() == [True] * N
 
 
+def test_records_that_cannot_be_compared(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of the comparison takes the votes. It does not end the thread that connects a master."""
+    one = One(servers)
+    one.write()
+    with monkeypatch.context() as patched:
+        patched.setattr(ListCheck, "judge", lambda *_: max([]))
+        one.records.judge(attaching=0)
+        assert one.votes() == [False] * N
+        assert "cannot be compared: ValueError" in one.states[0].unlisted
+        assert [state.listed for state in one.states] == [False] * N
+        assert one.records.due(1e12)
+    one.judge()
+    assert one.votes() == [True] * N
+
+
 def test_a_reply_that_belongs_to_an_earlier_connection_is_ignored(servers: Servers) -> None:
     one = One(servers)
     one.states[0].connections = 2
