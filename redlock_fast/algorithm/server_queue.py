@@ -8,9 +8,9 @@ while its counters are raised (see ``algorithm/fencing.py``).
 
 from __future__ import annotations
 
+from ..engine.condition import Condition
 from ..engine.contract import Request
 from ..errors import CLOSED, ClientClosed
-from .condition import Condition
 
 
 class ServerQueueEntries:

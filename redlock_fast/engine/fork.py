@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..telemetry import log_error
-from .pure.signals import SIGNALS, restore_signals
+from .signals import SIGNALS, restore_signals
 
 _steps: list[Callable[[], object]] = []
 _mask: Any = None  # the signals that the thread blocked before the fork

@@ -16,13 +16,13 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ..algorithm.condition import Condition
 from ..algorithm.master_lists import MasterLists, mask_of
 from ..algorithm.policy import Policy
+from ..engine.condition import Condition
 from ..engine.contract import FLUSHED, MAX_MASTERS, Engine
 from ..engine.greenlets import patched_by
 from ..engine.mutex import new_mutex
-from ..engine.pure.signals import block_signals, restore_signals
+from ..engine.signals import block_signals, restore_signals
 from ..errors import ConfigError
 from ..telemetry import log_error
 from .address import Target, numbered

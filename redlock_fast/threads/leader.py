@@ -8,10 +8,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Self
 
-from ..algorithm.condition import Condition
 from ..algorithm.lease import Lease
 from ..algorithm.procedures import owners
-from ..engine.pure.signals import block_signals, restore_signals
+from ..engine.condition import Condition
+from ..engine.signals import block_signals, restore_signals
 from ..errors import ClientClosed
 from ..locks.config import check_timeout, number
 from ..locks.decorated import check_callback

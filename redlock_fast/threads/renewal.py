@@ -11,7 +11,7 @@ from typing import Any
 
 from ..algorithm.lease import Lease
 from ..algorithm.renewal_schedule import FIRST_PAUSE
-from ..engine.pure.signals import block_signals, restore_signals
+from ..engine.signals import block_signals, restore_signals
 from ..locks.auto_extend import AutoExtended, AutoExtension, OnLost, Renewal, longest_hold
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT

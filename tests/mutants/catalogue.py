@@ -707,8 +707,8 @@ KINDS = [
         ("the-work-of-a-closed-loop-is-awaited", "before.work = None", "pass"),
     ),
     *of(
-        "redlock_fast/algorithm/condition.py",
-        judges("unit/algorithm/condition"),
+        "redlock_fast/engine/condition.py",
+        judges("unit/engine/condition"),
         ("the-error-of-a-handler-is-replaced", " or NOT_OWNED not in str(error)", ""),
     ),
     Mutant(
@@ -1264,8 +1264,8 @@ PURE = [
         ("nil-is-a-grant", 'b"$-1\\r\\n": 0', 'b"$-1\\r\\n": 1'),
     ),
     *of(
-        "redlock_fast/engine/pure/signals.py",
-        judges("unit/engine/pure/signals"),
+        "redlock_fast/engine/pure/safe_points.py",
+        judges("unit/engine/pure/safe_points"),
         ("brief-waits-hold-signals-back", "if monotonic() - self._since > LONGEST_BLOCK:", "if False:"),
     ),
     *of(
@@ -1605,7 +1605,7 @@ GREENLETS = [
         ("child-connects-for-its-parent", "if os.getpid() != process:", "if False:"),
     ),
     *of(
-        "redlock_fast/engine/pure/signals.py",
+        "redlock_fast/engine/signals.py",
         judges("real/threads/gevent") + "::test_locks_are_renewed_while_a_greenlet_waits",
         ("a-greenlet-blocks-all-signals", "    if patched_by():\n        return None\n", ""),
     ),

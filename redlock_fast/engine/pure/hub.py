@@ -27,7 +27,7 @@ from .connection import Connection
 from .loop_fd import LoopFd
 from .loop_side import LoopSide
 from .request import PendingRequest
-from .signals import SafePoints
+from .safe_points import SafePoints
 from .subscriptions import Subscriptions
 from .template import Template
 from .waiter import Ticket, Waiter

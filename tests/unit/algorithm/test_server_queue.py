@@ -9,8 +9,8 @@ from support.moments import moments
 from support.signalling import interrupt
 from support.waiting import DEADLINE, eventually, start
 
-import redlock_fast.algorithm.condition
 import redlock_fast.algorithm.server_queue
+import redlock_fast.engine.condition
 from redlock_fast.algorithm.server_queue import ServerQueueEntries
 from redlock_fast.engine.contract import Request
 from redlock_fast.errors import ClientClosed
@@ -82,7 +82,7 @@ def test_a_handler_that_raises_anywhere_leaves_no_mutex_locked() -> None:
     places = ServerQueueEntries()
     files = (
         threading.__file__,
-        redlock_fast.algorithm.condition.__file__,
+        redlock_fast.engine.condition.__file__,
         redlock_fast.algorithm.server_queue.__file__,
     )
 

@@ -9,10 +9,10 @@ from support.moments import at_moment
 from support.signalling import interrupt
 from support.waiting import DEADLINE, eventually, start
 
-import redlock_fast.algorithm.condition
-from redlock_fast.algorithm.condition import Condition
+import redlock_fast.engine.condition
+from redlock_fast.engine.condition import Condition
 
-INTERRUPTED = threading.__file__, redlock_fast.algorithm.condition.__file__
+INTERRUPTED = threading.__file__, redlock_fast.engine.condition.__file__
 
 
 def test_a_wait_ends_when_the_predicate_is_true() -> None:

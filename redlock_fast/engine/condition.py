@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from ..engine.mutex import new_mutex
+from .mutex import new_mutex
 
 #: In the text of the RuntimeError with which an RLock refuses a release.
 NOT_OWNED = "release un-acquired lock"

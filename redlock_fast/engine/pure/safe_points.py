@@ -15,41 +15,12 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, TypeVar
 
-from ..greenlets import patched_by
-
-try:
-    # Without the enums around it: six times faster.
-    from _signal import pthread_sigmask  # type: ignore[import-not-found]
-except ImportError:
-    from signal import pthread_sigmask
+from ..signals import SIGNALS, pthread_sigmask
 
 T = TypeVar("T")
 
 #: While replies come soon, the main thread blocks signals for at most so long (seconds).
 LONGEST_BLOCK = 0.005
-
-#: All signals but those that report a crash.
-SIGNALS = set(map(int, signal.valid_signals())) - {
-    signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL
-}  # fmt: skip
-
-
-def block_signals() -> Any:
-    """In a background thread of the library: leave all signals to the threads of the program.
-
-    The kernel then holds a signal of the process back until the main thread is at a safe point, unless the
-    program has other threads of its own. Returns the mask of before, for ``restore_signals``. A greenlet has
-    no mask of its own: returns None, and changes nothing.
-    """
-    if patched_by():
-        return None
-    return pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-
-
-def restore_signals(mask: Any) -> None:
-    """In a thread that a background thread started, and that calls the program's code. None: no mask."""
-    if mask is not None:
-        pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 class SafePoints:

@@ -9,8 +9,8 @@ import pytest
 from support.signalling import handling
 from support.waiting import DEADLINE, start
 
-import redlock_fast.engine.pure.signals
-from redlock_fast.engine.pure.signals import SafePoints, block_signals
+import redlock_fast.engine.pure.safe_points
+from redlock_fast.engine.pure.safe_points import SafePoints
 
 
 @pytest.mark.parametrize(("longest", "expected"), [(DEADLINE, [0, 0, 1]), (0.0, [0, 1, 1])])
@@ -18,7 +18,7 @@ def test_brief_waits_let_signals_in_after_a_while(
     monkeypatch: pytest.MonkeyPatch, longest: float, expected: list[int]
 ) -> None:
     """Catches: a leader of busy threads that holds Ctrl-C back until its own request is decided."""
-    monkeypatch.setattr(redlock_fast.engine.pure.signals, "LONGEST_BLOCK", longest)
+    monkeypatch.setattr(redlock_fast.engine.pure.safe_points, "LONGEST_BLOCK", longest)
     points = SafePoints()
     interrupted: list[bool] = []
     counts: list[int] = []
@@ -53,15 +53,3 @@ def test_a_signal_of_another_thread_is_handled_in_a_brief_wait() -> None:
         other = start(receive_signal)
         points.call(points.wait_briefly, poll)
     assert interrupted == [False]
-
-
-def test_a_background_thread_blocks_all_signals_but_crashes() -> None:
-    """Real-time signals, too. Catches: a handler of the program that waits for a thread of the library."""
-
-    def blocked() -> set[int]:
-        block_signals()
-        return {int(one) for one in signal.pthread_sigmask(signal.SIG_BLOCK, ())}
-
-    crashes = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
-    never = {signal.SIGKILL, signal.SIGSTOP}
-    assert start(blocked).result(DEADLINE) == set(signal.valid_signals()) - crashes - never
