@@ -24,7 +24,7 @@ class Condition:
         self._condition = threading.Condition(self.mutex)
 
     def notify_all(self) -> None:
-        """Wake all threads that wait. The caller has the mutex."""
+        """Wake all threads that wait. The caller holds the mutex."""
         self._condition.notify_all()
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
@@ -32,7 +32,7 @@ class Condition:
 
         A ``timeout`` beyond ``threading.TIMEOUT_MAX``, some 292 years, ends then.
 
-        Raises what a signal handler raises, also if its thread has the mutex no longer at that moment.
+        Raises what a signal handler raises, also if its thread holds the mutex no longer at that moment.
         """
         if timeout is not None:
             timeout = min(timeout, threading.TIMEOUT_MAX)

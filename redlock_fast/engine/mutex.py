@@ -27,7 +27,7 @@ class _EnteredByIteration(RLock):  # type: ignore[misc]  # final in typeshed onl
 
 
 def new_mutex() -> threading.RLock:
-    """A reentrant mutex, which a child of fork has only if the thread that forked had it.
+    """A reentrant mutex. In a child of fork it is free, unless the thread that forked held it.
 
     The child lacks the other threads of its parent. A signal handler may fork while its thread waits for the
     mutex, and the thread goes on to wait in the child.

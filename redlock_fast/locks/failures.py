@@ -93,7 +93,9 @@ def causes(core: BaseClient, votes: Votes, lists: MasterLists | None = None) -> 
     ]
 
 
-def unavailable(core: BaseClient, resource: ResourceNames, votes: Votes, text: str) -> QuorumUnavailable:
+def unavailable_error(
+    core: BaseClient, resource: ResourceNames, votes: Votes, text: str
+) -> QuorumUnavailable:
     """The exception for an exchange with these ``votes``, which too few masters answered."""
     return QuorumUnavailable(
         f"{quoted(resource)}: {text}", causes(core, votes), resource=resource, **outage(core)
@@ -112,4 +114,4 @@ def is_locked(core: BaseClient, resource: str | bytes, votes: Votes) -> bool:
         return True
     if len(lists.lacking(have | silent)) == len(lists.lists):
         return False
-    raise unavailable(core, resource, votes, "too few masters answered")
+    raise unavailable_error(core, resource, votes, "too few masters answered")

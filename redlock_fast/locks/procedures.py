@@ -19,7 +19,7 @@ from ..errors import LockLost, TooManyExtensions
 from ..wire.text import quoted
 from .bodies import Body
 from .config import check_flag
-from .failures import acquire_error, unavailable
+from .failures import acquire_error, unavailable_error
 from .handover import HandoverKind
 from .lock_state import LockState
 
@@ -212,7 +212,9 @@ def take_over(
         handover.lost = True
         core.client_state.counts.lost += 1
         raise lost
-    raise unavailable(core, lock.resource, votes, "too few masters confirmed the token in time; try again")
+    raise unavailable_error(
+        core, lock.resource, votes, "too few masters confirmed the token in time; try again"
+    )
 
 
 def release_token(lock: LockState, handover: HandoverKind) -> Generator[Effect, Any, bool]:

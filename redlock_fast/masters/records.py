@@ -42,7 +42,7 @@ class MasterRecords:
         self._next_recheck = 0.0
 
     def judge(self, attaching: int | None = None) -> None:
-        """Find out which masters vote. The caller has the mutex. ``attaching``: it is connected next."""
+        """Find out which masters vote. The caller holds the mutex. ``attaching``: it is connected next."""
         if attaching is not None:
             self._is_fresh = True
             self._states[attaching].record_error = ""
@@ -60,7 +60,7 @@ class MasterRecords:
             state.listed = False if refused else True if compared else None
 
     def verdict_by(self, check: ListCheck, attaching: int | None = None) -> Verdict:
-        """The verdict on other lists of the client. The caller has the mutex."""
+        """The verdict on other lists of the client. The caller holds the mutex."""
         views = []
         for n, state in enumerate(self._states):
             attached = state.attached or n == attaching

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from time import monotonic
 
-from ..contract import FAULT, ConnectionState
+from ..contract import BACKLOG, FAULT, ConnectionState
 from .connection import Connection
 from .resend import ResendQueue
 from .subscriptions import Subscriptions
@@ -41,7 +41,7 @@ class MasterChannel:
         connection = self.connection
         while connection is not None and most > 0 and (request := self.resend.first(now)) is not None:
             why = connection.append(request, {}, now)
-            if why in ("too many replies owed", "buffer full"):
+            if why in BACKLOG:
                 return
             self.resend.remove_first()
             self.resent += not why
