@@ -21,7 +21,6 @@ IfJobTaken = IfTaken | Literal["retry"]
 JobName = Resource | Callable[..., Resource] | None
 """The name of a lock, or a function of the job's arguments that returns it; None: the job's own name."""
 
-
 CLIENTS: dict[str, tuple[type, ...]] = {
     "threads": (FastRedlock, ShardedRedlock),
     "asyncio": (AsyncFastRedlock, AsyncShardedRedlock),
@@ -56,8 +55,7 @@ def single_runs(
         if if_taken != "retry":
             raise ConfigError(f'{option}: only with if_taken="retry"')
     made = functools.partial(make, if_taken="raise" if if_taken == "retry" else if_taken, **options)
-    if not callable(name):
-        made("job" if name is None else name)
+    made("job" if name is None or callable(name) else name)  # raises ConfigError at the decorator
     return made
 
 

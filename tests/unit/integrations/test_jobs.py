@@ -68,6 +68,15 @@ def test_the_pause_before_the_next_try(package: str, single_run: Callable[..., A
     single_run(client, "name", if_taken="retry", **{option: 0})
 
 
+@cases("name", ["name", None, str])
+def test_options_of_the_lock(package: str, single_run: Callable[..., Any], name: Any) -> None:
+    """They are checked at the decorator, also with a function for the name."""
+    client = made(FastRedlock if package == "celery" else AsyncFastRedlock)
+    for options, text in [({"ttl": -1}, "ttl must be"), ({"once_per": 0}, "once_per"), ({"tll": 5}, "'tll'")]:
+        with pytest.raises(ConfigError, match=text):
+            single_run(client, name, **options)
+
+
 # --- beat -----------------------------------------------------------------------------------------
 
 
