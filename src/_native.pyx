@@ -3,22 +3,21 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.buffer cimport PyBUF_WRITE
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.ref cimport Py_INCREF
 from cpython.set cimport PySet_Discard
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from libc.errno cimport EAGAIN, EINTR, EIO
 from libc.stdint cimport int64_t, uint64_t
+from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 
 from hub cimport *
 from redlock_fast.engine.messages cimport Request, Votes
 
 import socket
-import sys
 import time
 from collections import deque
 from functools import partial
@@ -42,6 +41,8 @@ cdef extern from *:
     """
     int NO_GIL
 
+#: The most plaintext of a TLS record: TlsSocket.send takes no more.
+cdef enum: TLS_RECORD = 1 << 14
 
 #: The maximum number of dialects to remember: a server with a restart marker gets a new one at each restart.
 cdef enum: MOST_KINDS = 256
@@ -218,16 +219,13 @@ cdef inline object at(object column, Py_ssize_t row):
 @cython.final
 cdef class _TlsSocket:
     cdef object sock
-    cdef object move  # tls_errors.move
     cdef object interrupt  # what a signal handler raised while bytes moved; the engine's call raises it
     cdef unsigned long interrupted  # the thread that it interrupted
     cdef unsigned long thread  # the thread that moves bytes now
     cdef hub_transport transport
 
     def __cinit__(self, sock):
-        from .tls_errors import move
-
-        self.sock, self.move = sock, move
+        self.sock = sock
         self.transport.send = tls_send
         self.transport.receive = tls_receive
         self.transport.context = <void *> self
@@ -244,12 +242,12 @@ cdef class _TlsSocket:
         return None
 
     cdef ssize_t failed(self, object error) noexcept:
-        import ssl
-
-        if isinstance(error, (ssl.SSLWantReadError, ssl.SSLWantWriteError)):
+        if isinstance(error, BlockingIOError):
             return -EAGAIN
         if isinstance(error, (OSError, ValueError)):
-            return -(getattr(error, "errno", None) or EIO)
+            text = (getattr(error, "strerror", None) or str(error)).encode("utf-8", "replace")
+            snprintf(self.transport.failure, sizeof(self.transport.failure), "%s", <const char *> text)
+            return -EIO
         self.interrupt, self.interrupted = error, self.thread
         return -EINTR
 
@@ -258,7 +256,7 @@ cdef ssize_t tls_send(void *context, const char *data, size_t size) noexcept wit
     cdef _TlsSocket tls = <_TlsSocket> context
     tls.thread = PyThread_get_thread_ident()
     try:
-        return tls.move(tls.sock.send, data[:size])
+        return tls.sock.send(data[:min(size, <size_t> TLS_RECORD)])
     except BaseException as error:
         return tls.failed(error)
     finally:
@@ -267,9 +265,12 @@ cdef ssize_t tls_send(void *context, const char *data, size_t size) noexcept wit
 
 cdef ssize_t tls_receive(void *context, char *data, size_t size) noexcept with gil:
     cdef _TlsSocket tls = <_TlsSocket> context
+    cdef bytes received
     tls.thread = PyThread_get_thread_ident()
     try:
-        return tls.move(tls.sock.recv_into, PyMemoryView_FromMemory(data, size, PyBUF_WRITE))
+        received = tls.sock.recv(size)
+        memcpy(data, PyBytes_AS_STRING(received), PyBytes_GET_SIZE(received))
+        return PyBytes_GET_SIZE(received)
     except BaseException as error:
         return tls.failed(error)
     finally:
@@ -334,7 +335,7 @@ cdef class NativeEngine:
         cdef hub_template **templates = compile_dialect(checked(dialect))
         cdef int verbs = <int> len(dialect), fd, kind = self._kind(dialect)
         sock.setblocking(False)
-        if "ssl" in sys.modules and isinstance(sock, sys.modules["ssl"].SSLSocket):
+        if hasattr(sock, "handshake"):
             tls = _TlsSocket(sock)
             self._tls[master] = tls
             self._tls_used = True

@@ -175,6 +175,7 @@ typedef struct { /* constant */
     ssize_t (*send)(void *context, const char *data, size_t size);
     ssize_t (*receive)(void *context, char *data, size_t size);
     void *context;
+    char failure[128]; /* leader: the text of an error that is neither -EAGAIN nor -EINTR */
 } hub_transport;
 
 typedef struct { /* local */

@@ -54,6 +54,7 @@ cdef extern from "hub.h" nogil:
         ssize_t (*send)(void *context, const char *data, size_t size) noexcept
         ssize_t (*receive)(void *context, char *data, size_t size) noexcept
         void *context
+        char failure[128]
 
     ctypedef struct hub_connection_state:
         char attached

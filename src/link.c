@@ -9,10 +9,12 @@
 #define MSG_NOSIGNAL 0 /* macOS: hub_attach sets SO_NOSIGPIPE */
 #endif
 
-/* Room for a whole TLS record: the TLS layer then keeps no rest of it, and poll shows whether more is there. */
 #define RECEIVE_SIZE (16u << 10)
-/* Bytes of one receive, so that an endless sender neither occupies the leader nor fills the memory. */
+/* What a transport returns at most: it keeps no rest, which poll would not show. */
+#define TRANSPORT_SIZE (32u << 10)
+/* Bytes and reads of one receive, so that an endless sender neither occupies the leader nor fills the memory. */
 #define RECEIVE_MOST (256u << 10)
+#define MAX_READS 16
 
 /* --- pending replies ------------------------------------------------------------------------ */
 
@@ -176,7 +178,8 @@ static int record_failure(hub_link *l, ssize_t error) {
         return 0;
     }
     if (error == -EAGAIN || error == -EWOULDBLOCK) return 1;
-    format_error(l->failure, sizeof l->failure, (int)-error);
+    if (l->transport && l->transport->failure[0]) snprintf(l->failure, sizeof l->failure, "%s", l->transport->failure);
+    else format_error(l->failure, sizeof l->failure, (int)-error);
     return 1;
 }
 
@@ -191,8 +194,9 @@ int link_send(hub_link *l) {
 }
 
 int link_receive(hub_link *l) {
-    for (size_t all = 0; all < RECEIVE_MOST;) {
-        char *room = buffer_room(&l->in, RECEIVE_SIZE);
+    size_t all = 0;
+    for (int reads = 0; all < RECEIVE_MOST && reads < MAX_READS; reads++) {
+        char *room = buffer_room(&l->in, l->transport ? TRANSPORT_SIZE : RECEIVE_SIZE);
         size_t size = room ? l->in.capacity - l->in.tail : 0;
         ssize_t received = room ? transfer(l, 0, room, size) : -ENOMEM;
         if (closed_after_fork(l)) return 0;
@@ -204,8 +208,8 @@ int link_receive(hub_link *l) {
         l->in.tail += (size_t)received;
         l->received = 1;
         all += (size_t)received;
-        /* a TLS record may be shorter than what is there: receive until nothing is left */
-        if ((size_t)received < size && !l->transport) return 1;
+        /* nothing is left, or the next round receives it; but after a failed send this is the last round */
+        if ((size_t)received < size && !(l->transport && l->failure[0])) return 1;
     }
     return 1;
 }

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
@@ -24,19 +25,23 @@ def clear_errors() -> None:
         _context.set_ciphers("none")
 
 
-def move(method: Callable[[T], int], buffer: T) -> int:
-    """``method(buffer)``, once more if an error of the system may be that of another socket.
+def move(method: Callable[[T], R], argument: T) -> R:
+    """``method(argument)``, once more if an error may be that of another socket.
 
-    Such an error stands for "would block": no byte was moved. A connection that is broken fails again.
+    Such an error stands for "would block": no byte was moved. A connection that is broken fails again, and
+    its first error is raised: it is the one that says why.
     """
     try:
-        return method(buffer)
-    except ssl.SSLError:
+        return method(argument)
+    except ssl.SSLWantReadError:
         raise
-    except OSError:
+    except OSError as error:
+        first = error
         clear_errors()
     try:
-        return method(buffer)
+        return method(argument)
+    except ssl.SSLWantReadError:
+        raise
     except OSError:
         clear_errors()
-        raise
+        raise first from None

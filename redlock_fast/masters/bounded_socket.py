@@ -100,7 +100,12 @@ class BoundedSocket:
         if left <= 0:
             raise TimeoutError("timed out")
         self._sock.settimeout(left if self._waits else 0)
-        data = self._sock.recv(RECEIVE_SIZE)
+        try:
+            data = self._sock.recv(RECEIVE_SIZE)
+        except BlockingIOError:
+            if self._waits:
+                return  # TLS without plaintext
+            raise
         if not data:
             raise ConnectionError("connection closed by the master")
         self._bytes += len(data)
@@ -127,10 +132,18 @@ class BoundedSocket:
 _wrapped: weakref.WeakSet[BoundedSocket] = weakref.WeakSet()
 
 
-def connect_bounded(connect: Callable[[], socket.socket], timeout: float) -> BoundedSocket:
-    """The bounded socket of a new connection that ``connect`` makes."""
+def connect_bounded(connection: Any, connect: Callable[[], socket.socket], timeout: float) -> BoundedSocket:
+    """The bounded socket of ``connection``, one of redis-py, whose ``connect`` makes a socket."""
     process = os.getpid()
-    bounded = BoundedSocket(connect(), timeout)
+    if hasattr(connection, "_wrap_socket_with_ssl"):
+        from .secured import secured
+
+        connection._wrap_socket_with_ssl = lambda sock: secured(connection, sock, timeout)
+    sock = connect()
+    if hasattr(sock, "do_handshake"):
+        sock.close()
+        raise ConnectionError("its class of connections has TLS of its own, which has no bounds")
+    bounded = BoundedSocket(sock, timeout)
     if os.getpid() != process:  # a greenlet of the parent goes on in the child of a fork
         bounded.after_fork_in_child()
         raise ConnectionError("a connection of the parent process")

@@ -169,7 +169,7 @@ def connection_of(to: Target, timeout: float, protocol: int) -> Any:
     """A connection of redis-py that is connected and authenticated, on a bounded socket."""
     connection = to.connect(timeout, protocol)
     connect = connection._connect
-    connection._connect = lambda: connect_bounded(connect, timeout)
+    connection._connect = lambda: connect_bounded(connection, connect, timeout)
     try:
         connection.connect()
     except BaseException as error:

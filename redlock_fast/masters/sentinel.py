@@ -132,6 +132,6 @@ def _bounded(connection_class: Any, timeout: float) -> Any:
 
     class Bounded(connection_class):  # type: ignore[misc]
         def _connect(self) -> BoundedSocket:
-            return connect_bounded(super()._connect, timeout)
+            return connect_bounded(self, super()._connect, timeout)
 
     return Bounded

@@ -6,8 +6,10 @@ import os
 import signal
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -26,14 +28,21 @@ from support.fleet import (
 from support.forking import exit_code, fork_here, needs_fork
 from support.scripted import Pair, Words, always, failing, granting, once_all_came, refusing, silent, tcp_pair
 from support.tls import Tls
+from support.tls_flood import DATA
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast.engine.contract import FAULT, FLUSHED, NO_REPLY, Votes, Wait
+from redlock_fast.engine.tls import TlsSocket
+
+
+@pytest.fixture(scope="session", params=[ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=str)
+def certified(request: pytest.FixtureRequest) -> Tls:
+    return Tls(request.param)
 
 
 @pytest.fixture(scope="session")
-def certified() -> Tls:
-    return Tls()
+def flooding(tmp_path_factory: pytest.TempPathFactory) -> Tls:
+    return Tls(keys=tmp_path_factory.mktemp("keys"))
 
 
 @pytest.fixture
@@ -117,6 +126,52 @@ def test_tls_and_plain_masters_side_by_side(fleet: MakeFleet, tls: Pair) -> None
     f.attach(1)
     for step in range(1, 50):
         assert f.ask(acquire(b"%d" % step, f.all), need=2).values == (step, step)
+
+
+def test_messages_without_data(fleet: MakeFleet, flooding: Tls) -> None:
+    """Catches: a read that goes on as long as the master sends messages of TLS itself."""
+    f = fleet(silent, granting, pair=flooding.over(tcp_pair))
+    server: Any = f.session(0).sock
+    flood = start(server.flood)
+    try:
+        assert f.ask_in_background(acquire(b"k", f.all), 1).result(SOON).values[1] == 1
+        assert start(lambda: f.until_broken(0)).result(SOON)
+        assert f.connection_state(0).broken == "protocol error: too much TLS without data"
+        start(f.engine.close).result(SOON)
+    finally:
+        f.session(0).close()
+        flood.result(SOON)
+
+
+@pytest.mark.parametrize("ending", ["close", "detach"])
+def test_end_during_messages_without_data(fleet: MakeFleet, flooding: Tls, ending: str) -> None:
+    f = fleet(silent, pair=flooding.over(tcp_pair))
+    future = f.ask_in_background(acquire(b"k", 1), 1)
+    f.session(0).wait_commands(1)
+    server: Any = f.session(0).sock
+    flood = start(server.flood)
+    try:
+        eventually(lambda: server.sent > 8, "the flood goes on")
+        sock = start(f.engine.close if ending == "close" else lambda: f.engine.detach(0)).result(SOON)
+        if sock is not None:
+            sock.close()
+        assert future.result(SOON).values == (FAULT,)
+    finally:
+        f.session(0).close()
+        flood.result(SOON)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux shows what was not read")
+def test_tiny_records(fleet: MakeFleet, flooding: Tls) -> None:
+    """Catches: a round that reads them all."""
+    f = fleet(silent, pair=flooding.over(socket.socketpair))
+    server: Any = f.session(0).sock
+    f.session(0).send(b">1\r\n$6000\r\n")
+    server.send_raw(b"".join(islice(server.records(DATA, b"x"), 6000)))
+    f.ask(acquire(b"k", 1), need=1, timeout=0.0)
+    assert not f.session(0).consumed()
+    server.send_raw(b"".join(islice(server.records(DATA, b"\r\n"), 1)))
+    f.until(lambda: f.connection_state(0).pushes == 1, "all are read in the end")
 
 
 @pytest.mark.parametrize("how", ["close", "reset", "finish"])
@@ -210,15 +265,15 @@ def test_interrupt(fleet: MakeFleet, tls: Pair) -> None:
 @pytest.fixture
 def in_a_socket(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
     """``in_a_socket(handler)``: once, as the main thread next reads, it runs a signal handler."""
-    receive = ssl.SSLSocket.read
+    receive = TlsSocket.recv
     handlers: list[Callable[[], None]] = []
 
-    def handling(sock: ssl.SSLSocket, *words: Any) -> int | bytes:
+    def handling(sock: TlsSocket, size: int) -> bytes:
         if handlers and threading.current_thread() is threading.main_thread():
             handlers.pop()()
-        return receive(sock, *words)
+        return receive(sock, size)
 
-    monkeypatch.setattr(ssl.SSLSocket, "read", handling)
+    monkeypatch.setattr(TlsSocket, "recv", handling)
     return handlers.append
 
 
@@ -297,18 +352,18 @@ def test_handler_that_ends_the_engine_inside_of_a_socket(
     fleet: MakeFleet, tls: Pair, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     # As a signal handler may that runs while the socket reads: it must not wait for its own thread.
-    receive = ssl.SSLSocket.read
+    receive = TlsSocket.recv
     called: list[bool | None] = []
     arguments: dict[str, tuple[float]] = {"detach": (0,), "drain": (LONG,)}
 
-    def handling(sock: ssl.SSLSocket, *words: Any) -> int | bytes:
+    def handling(sock: TlsSocket, size: int) -> bytes:
         if not called and threading.current_thread() is threading.main_thread():
             called.append(None)
             called.append(getattr(f.engine, ending)(*arguments.get(ending, ())))
-        return receive(sock, *words)
+        return receive(sock, size)
 
     f = fleet(always(b":3\r\n"), pair=tls)
-    monkeypatch.setattr(ssl.SSLSocket, "read", handling)
+    monkeypatch.setattr(TlsSocket, "recv", handling)
     with Stopwatch() as watch:
         assert f.ask(acquire(b"k", 1), 1).values in ((3,), (FAULT,))
     assert called == [None, False if ending == "drain" else None]
@@ -319,11 +374,11 @@ def test_handler_that_ends_the_engine_inside_of_a_socket(
 @needs_fork
 def test_fork_inside_of_a_socket(fleet: MakeFleet, tls: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     # As a signal handler may: the child goes on in the middle of the engine.
-    receive = ssl.SSLSocket.read
+    receive = TlsSocket.recv
     pids: list[int] = []
 
-    def forking(sock: ssl.SSLSocket, *words: Any) -> int | bytes:
-        received = receive(sock, *words)
+    def forking(sock: TlsSocket, size: int) -> bytes:
+        received = receive(sock, size)
         if not pids:
             pids.append(fork_here())
             if not pids[0]:
@@ -331,7 +386,7 @@ def test_fork_inside_of_a_socket(fleet: MakeFleet, tls: Pair, monkeypatch: pytes
         return received
 
     f = fleet(always(b":3\r\n"), pair=tls)
-    monkeypatch.setattr(ssl.SSLSocket, "read", forking)
+    monkeypatch.setattr(TlsSocket, "recv", forking)
     code = 1
     try:
         votes = f.ask(acquire(b"k", 1), 1)

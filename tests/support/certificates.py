@@ -41,6 +41,13 @@ class Certificates:
         context.load_cert_chain(self.path(f"{name}.crt"), self.path(f"{name}.key"))
         return context
 
+    def server_options(self, name: str = "server") -> list[str]:
+        """The options of a real server with TLS only, with the certificate ``name``."""
+        options = ["--port", "0", "--tls-port", "{port}", "--tls-auth-clients", "no"]
+        for kind, file in (("cert", f"{name}.crt"), ("key", f"{name}.key"), ("ca-cert", "ca.crt")):
+            options += [f"--tls-{kind}-file", self.path(file)]
+        return options
+
     def _write(self, name: str, key: trustme.Blob, certificate: trustme.Blob) -> None:
         key.write_to_path(self.path(f"{name}.key"))
         certificate.write_to_path(self.path(f"{name}.crt"))

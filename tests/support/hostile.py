@@ -7,6 +7,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from support.listening import Listening
 from support.scripted import Words
@@ -74,14 +75,27 @@ class Hostile(Listening):
 
     def answer(self, sock: socket.socket, words: Words) -> None:
         if words[0] == self._trigger or (self._trigger == b"ACQUIRE" and b"NX" in words):
-            for piece in self._attack():
-                sock.sendall(piece)
+            self.attack(sock)
         super().answer(sock, words)
+
+    def attack(self, sock: Any) -> None:
+        for piece in self._attack():
+            sock.sendall(piece)
 
     def _polite(self, words: Words) -> bytes:
         if words[0] == b"INFO":
             return bulk(b"# Server\r\nrun_id:%040d\r\n" % self.port)
         return POLITE.get(words[0], b"-ERR unknown command\r\n")
+
+
+class Flooding(Hostile):
+    """Sends messages of TLS itself without end. ``context``: of ``tls_flood.prepared``."""
+
+    def __init__(self, trigger: bytes, context: ssl.SSLContext) -> None:
+        super().__init__(dribble, trigger, context)
+
+    def attack(self, sock: Any) -> None:
+        sock.flood()
 
 
 class Talking(Hostile):

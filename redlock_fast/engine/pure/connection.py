@@ -59,12 +59,6 @@ class Connection:
     connection must end.
     """
 
-    #: What the socket raises if it must wait: for any reason, for output where it reads, for input where it
-    #: writes.
-    would_block: tuple[type[OSError], ...] = (BlockingIOError,)
-    wants_output: tuple[type[OSError], ...] = ()
-    wants_input: tuple[type[OSError], ...] = ()
-
     def __init__(self, channel: MasterChannel, sock: socket.socket, dialect: Dialect) -> None:
         sock.setblocking(False)
         self.channel: MasterChannel = channel
@@ -156,8 +150,8 @@ class Connection:
         """
         try:
             any(map(self.sending.__delitem__, map(slice, map(self.sock.send, (self.sending,)))))
-        except self.would_block as error:
-            self.blocked = not isinstance(error, self.wants_input)
+        except BlockingIOError:
+            self.blocked = True
         except OSError as error:
             self.fail(error)
         except MemoryError:
@@ -180,8 +174,7 @@ class Connection:
         before = len(self.incoming)
         try:
             any(map(self.incoming.extend, map(self.sock.recv, (RECEIVE_SIZE,))))
-        except self.would_block as error:
-            self.blocked |= isinstance(error, self.wants_output)
+        except BlockingIOError:
             return
         except OSError as error:
             self.fail(error)
@@ -332,6 +325,23 @@ class Connection:
         late = now - sent > channel.lag_after and now - sent > LAG_ROUND_TRIPS * self.round_trip
         if late or len(self.pending) >= channel.max_owed:
             self.lagging_since = sent
+
+
+class TlsConnection(Connection):
+    """A connection with a ``TlsSocket``, whose methods are Python.
+
+    A signal handler that raises inside leaves an unknown number of bytes.
+    """
+
+    def send(self) -> None:
+        self.moving = True
+        super().send()
+        self.moving = False
+
+    def receive(self) -> None:
+        self.moving = True
+        super().receive()
+        self.moving = False
 
 
 def _number(reply: bytes) -> int:

@@ -29,7 +29,7 @@ from ..contract import (
     Wait,
 )
 from .channel import MasterChannel
-from .connection import Connection
+from .connection import Connection, TlsConnection
 from .hub import Hub
 from .request import PendingRequest
 from .waiter import Ticket, Waiter, answers
@@ -339,11 +339,8 @@ def _call_each(calls: deque[Callable[[], object]]) -> None:
 
 
 def _connection(channel: MasterChannel, sock: socket.socket, dialect: Dialect) -> Connection:
-    if hasattr(sock, "pending"):
-        from .tls import TlsConnection
-
-        return TlsConnection(channel, sock, dialect)
-    return Connection(channel, sock, dialect)
+    kind = TlsConnection if hasattr(sock, "handshake") else Connection
+    return kind(channel, sock, dialect)
 
 
 def _half_close(sock: socket.socket) -> None:

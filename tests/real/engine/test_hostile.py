@@ -6,13 +6,15 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.certificates import Certificates
 from support.engines import engines
-from support.hostile import ATTACKS, BIG, FATAL, SLOW, Hostile
+from support.hostile import ATTACKS, BIG, FATAL, SLOW, Flooding, Hostile
 from support.python_process import run_python, support_program
+from support.tls_flood import prepared
 
 from redlock_fast.embedded import Masters
 
@@ -26,6 +28,8 @@ SOON = 5.0
 #: Seconds without a reply after which a connection is given up.
 PATIENCE = 1.0
 AT_ONCE = 4
+#: An attack below the replies: ``Flooding``.
+TLS = "tls"
 
 Attacked = Callable[..., dict[str, Any]]
 
@@ -36,14 +40,19 @@ def groups(names: dict[str, Any]) -> list[list[str]]:
 
 
 @pytest.fixture
-def attacked(valkey: Masters, engine_name: str) -> Iterator[Attacked]:
+def attacked(valkey: Masters, engine_name: str, tmp_path: Path) -> Iterator[Attacked]:
     """``attacked(attacks, trigger)``: what support.worker_hostile measured."""
     with contextlib.ExitStack() as stack:
 
         def run(
             attacks: list[str], trigger: bytes, error: str = "", tls: Certificates | None = None
         ) -> dict[str, Any]:
-            bad = [Hostile({**ATTACKS, **BIG}[name], trigger, tls and tls.server()) for name in attacks]
+            bad = [
+                Flooding(trigger, prepared(tls.server(), tmp_path))
+                if tls and name == TLS
+                else Hostile({**ATTACKS, **BIG}[name], trigger, tls and tls.server())
+                for name in attacks
+            ]
             for one in bad:
                 stack.callback(one.close)
             url = (
@@ -101,6 +110,12 @@ def test_replies_as_long_as_they_may_be(attacked: Attacked) -> None:
 @pytest.mark.parametrize("attacks", [["endless replies", "pushes", "dribble"]], ids=" + ".join)
 def test_attack_over_tls(attacked: Attacked, authority: Certificates, attacks: list[str]) -> None:
     check_errors(attacked(attacks, b"ACQUIRE", tls=authority))
+
+
+@pytest.mark.parametrize("trigger", [b"ACQUIRE", b"HELLO"])
+def test_attack_by_messages_of_tls(attacked: Attacked, authority: Certificates, trigger: bytes) -> None:
+    error = "too much TLS without data"
+    check_errors(attacked([TLS], trigger, error, authority), error)
 
 
 @pytest.mark.parametrize(

@@ -172,14 +172,6 @@ def test_options_of_embedded_servers_are_no_arguments() -> None:
 # --- TLS ----------------------------------------------------------------------------------------------
 
 
-def tls_only(authority: Certificates, name: str) -> list[str]:
-    """The options of a server with TLS only, with the certificate ``name``."""
-    options = ["--port", "0", "--tls-port", "{port}", "--tls-auth-clients", "no"]
-    for kind, file in (("cert", f"{name}.crt"), ("key", f"{name}.key"), ("ca-cert", "ca.crt")):
-        options += [f"--tls-{kind}-file", authority.path(file)]
-    return options
-
-
 @pytest.fixture(scope="module")
 def secure(authority: Certificates, tls_server: str) -> Iterator[Callable[[str], Masters]]:
     """``secure(name)``: a master with TLS only, with that certificate."""
@@ -188,7 +180,7 @@ def secure(authority: Certificates, tls_server: str) -> Iterator[Callable[[str],
 
         def make(name: str) -> Masters:
             if name not in made:
-                options = tls_only(authority, name)
+                options = authority.server_options(name)
                 made[name] = stack.enter_context(Masters(1, server=tls_server, options=options))
             return made[name]
 
@@ -247,7 +239,7 @@ def test_a_file_that_openssl_ignores_disturbs_nothing(
     tls_server: str, authority: Certificates, client: MakeClient
 ) -> None:
     """Also for a server without HELLO, with which a second connection is made."""
-    options = [*tls_only(authority, "server"), "--rename-command", "HELLO", ""]
+    options = [*authority.server_options(), "--rename-command", "HELLO", ""]
     query = f"ssl_ca_certs={authority.path('ca.crt')}&ssl_ca_path=/missing"
     with (
         Masters(1, server=tls_server, options=options) as masters,

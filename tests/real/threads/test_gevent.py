@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.certificates import Certificates
 from support.keys import sizes
 from support.thorough import amount
 from support.waiting import PROCESS_DEADLINE, eventually
@@ -23,8 +24,10 @@ WORKER = Path(__file__).parents[2] / "support" / "worker_gevent.py"
 ORDERS = ["patched first", "imported first"]
 
 
-def run(what: str, masters: Masters, order: str = "patched first") -> Any:
-    command = [sys.executable, str(WORKER), what, order, *masters.urls]
+def run(what: str, masters: Masters, order: str = "patched first", ca: str = "") -> Any:
+    """``ca``: the certificate of the authority, if the masters have TLS."""
+    urls = [url.replace("redis:", "rediss:") + f"?ssl_ca_certs={ca}" if ca else url for url in masters.urls]
+    command = [sys.executable, str(WORKER), what, order, *urls]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PROCESS_DEADLINE)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -56,6 +59,13 @@ def test_greenlets_take_turns(valkey: Masters, order: str) -> None:
     seen = run("turns", valkey, order)
     assert seen["most"] == {"plain": 1, "reentrant": 1}
     assert seen["done"] == {"plain": 60, "reentrant": 30}
+
+
+def test_tls(tls_server: str, authority: Certificates) -> None:
+    """Catches: the methods of a TLS socket that gevent's socket calls for its own."""
+    with Masters(3, server=tls_server, options=authority.server_options()) as masters:
+        seen = run("turns", masters, ca=authority.path("ca.crt"))
+    assert seen["most"] == {"plain": 1, "reentrant": 1}
 
 
 @pytest.mark.parametrize("order", ORDERS[amount(1, 0, twice=0) :])

@@ -23,8 +23,9 @@ def raising(*errors: OSError) -> tuple[Callable[[bytes], int], list[bytes]]:
     return method, calls
 
 
-def test_an_error_of_the_system_is_tried_once_more() -> None:
-    method, calls = raising(BrokenPipeError())
+@pytest.mark.parametrize("error", [BrokenPipeError, ssl.SSLSyscallError, ssl.SSLEOFError])
+def test_an_error_is_tried_once_more(error: type[OSError]) -> None:
+    method, calls = raising(error())
     assert move(method, b"abc") == 3
     assert calls == [b"abc", b"abc"]
 
@@ -37,15 +38,14 @@ def test_a_healthy_socket_that_would_block_says_so() -> None:
 
 
 def test_a_broken_socket_fails_again() -> None:
-    method, calls = raising(BrokenPipeError(), BrokenPipeError("again"))
-    with pytest.raises(BrokenPipeError, match="again"):
+    method, calls = raising(BrokenPipeError("first"), BrokenPipeError("again"))
+    with pytest.raises(BrokenPipeError, match="first"):
         move(method, b"abc")
     assert len(calls) == 2
 
 
-@pytest.mark.parametrize("error", [ssl.SSLWantReadError, ssl.SSLEOFError])
-def test_errors_of_tls_are_raised_at_once(error: type[ssl.SSLError]) -> None:
-    method, calls = raising(error())
-    with pytest.raises(error):
+def test_would_block_is_raised_at_once() -> None:
+    method, calls = raising(ssl.SSLWantReadError())
+    with pytest.raises(ssl.SSLWantReadError):
         move(method, b"abc")
     assert len(calls) == 1

@@ -245,6 +245,6 @@ def test_connection_that_a_fork_interrupts(monkeypatch: pytest.MonkeyPatch) -> N
 
     with theirs:
         with pytest.raises(ConnectionError, match="parent process"):
-            connect_bounded(connect, 20.0)
+            connect_bounded(object(), connect, 20.0)
         assert ours.fileno() == -1
         assert theirs.recv(1) == b""
