@@ -162,9 +162,13 @@ class ListCheck(NamedTuple):
         return max(in_force, key=size, default=None)
 
     def _compared(self, views: Sequence[View], of: Class, voters: dict[str, int]) -> Verdict:
-        record = self._reference(views, list(voters.values()))
+        records = self._latest_first(views, list(voters.values()))
+        # The latest that may be written back. Later records of a few masters do not stop that: a client that
+        # is not connected to these masters writes the same one (proof/phases.py, ``restored``).
+        record = next((one for one in records if _is_newest(views, one)), records[0])
+        record = _with_known_addresses(views, voters, record)
         repairs = {
-            n: record.of(id)
+            n: _in_place_of(view.record, record.of(id))
             for n, view in enumerate(views)
             if (id := self._to_repair(view, n, of, voters, record))
             and (view.record is None or self._outdated(views, view.record, record))
@@ -193,14 +197,14 @@ class ListCheck(NamedTuple):
             write=due if writable else None,
             blocked=due is not None and not writable,
             wrong=self._wrong(views, reasons, waiting),
-            step=self._step_of(record),
-            epoch=record.epoch,
+            step=self._step_of(records[0]),
+            epoch=records[0].epoch,
         )
 
-    def _reference(self, views: Sequence[View], voters: Sequence[int]) -> Record:
-        """The record of the latest epoch; of several, that of most masters. Those that are connected count.
+    def _latest_first(self, views: Sequence[View], voters: Sequence[int]) -> list[Record]:
+        """The records in force, the latest epoch first; of one epoch, that of most masters.
 
-        A phase of a change that a few masters have forbids what the phase before it allowed.
+        Those of masters that are connected come first.
         """
         found = [
             (view.attached, record)
@@ -208,8 +212,8 @@ class ListCheck(NamedTuple):
             if (record := view.record) and record.in_force
         ]
         counts = Counter(record.terms for attached, record in found if attached)
-        newest = max(found, key=lambda one: (one[0], one[1].epoch, counts[one[1].terms]))
-        return newest[1]
+        found.sort(key=lambda one: (one[0], one[1].epoch, counts[one[1].terms]), reverse=True)
+        return [record for _, record in found]
 
     def _to_repair(self, view: View, master: int, of: Class, voters: dict[str, int], record: Record) -> str:
         """The id of a master that may get ``record``; "": it may not."""
@@ -309,6 +313,8 @@ class ListCheck(NamedTuple):
             if len(listed) < len(views) or not reached:
                 return None  # a server is a copy of another one
             proposed = Record("", 1, self.max_ttl, STEADY, (), listed)
+        names = {view.id: view.name for view in views if view.id}  # the proposal may have wrong addresses
+        proposed = proposed._replace(new=tuple((id, names.get(id, one)) for id, one in proposed.new))
         missing = [
             (id, n) for n, view in reached if not view.epoch and (id := self._proposed_id(n, view, proposed))
         ]
@@ -357,10 +363,28 @@ def _voters(views: Sequence[View], records: Mapping[int, Record]) -> dict[str, i
         same.setdefault(record.id, []).append(master)
     voters = {}
     for id, claimants in same.items():
-        addresses = Counter(record.addresses[id] for record in records.values())
-        known = addresses.most_common(1)[0][0]
-        voters[id] = next((n for n in claimants if views[n].name == known), claimants[0])
+        given = Counter(record.addresses[id] for record in records.values())
+        claimants.sort(key=lambda n: (given[views[n].name], records[n].in_force), reverse=True)
+        voters[id] = claimants[0]
     return voters
+
+
+def _with_known_addresses(views: Sequence[View], voters: Mapping[str, int], record: Record) -> Record:
+    """``record`` with the addresses that most masters give that have it: any of them may give wrong ones."""
+    same = [one for n in voters.values() if (one := views[n].record) and one.terms == record.terms]
+
+    def known(id: str) -> str:
+        given = Counter(one.addresses[id] for one in same)
+        own = views[voters[id]].name if id in voters else ""
+        return max(given, key=lambda address: (given[address], address == own))
+
+    old, new = (tuple((id, known(id)) for id, _ in one) for one in (record.old, record.new))
+    return record._replace(old=old, new=new)
+
+
+def _in_place_of(own: Record | None, record: Record) -> Record:
+    """What replaces ``own`` by ``record``. It keeps its addresses if only the mark is missing."""
+    return own._replace(in_force=True) if own and own.terms == record.terms else record
 
 
 def _in_force(views: Sequence[View], voters: Mapping[str, int]) -> bool:

@@ -215,6 +215,24 @@ def test_a_master_that_restarts_empty(fleet: Masters, checked: MakeClient, raw: 
     assert checked(fleet).lock("orders").acquire()
 
 
+def test_a_master_that_claims_a_later_epoch(checked: MakeClient) -> None:
+    """The others get their records back after a restart: a quorum has the same record."""
+    with Masters(5) as fleet:
+        one = checked(fleet)
+        one.connect()
+        eventually(lambda: in_force(one), "the list is in force")
+        hostile = redis.Redis.from_url(fleet.urls[0])
+        eventually(lambda: decode(hostile.get(KEY)).in_force, "its record is written")
+        hostile.set(KEY, encode(decode(hostile.get(KEY))._replace(epoch=10**6)))
+        hostile.client_kill_filter(_type="normal")
+        hostile.close()
+        eventually(lambda: one.health()[0].connections > 1 and in_force(one), "it is connected again")
+        for master in 1, 2:
+            fleet[master].kill()
+            fleet[master].restart()
+            eventually(lambda: one.health()[master].connections > 1 and in_force(one), "it is written back")  # noqa: B023
+
+
 def test_a_flush(masters: Masters, checked: MakeClient, raw: Raw) -> None:
     one = checked(masters)
     one.connect()

@@ -265,6 +265,41 @@ def test_an_id_is_not_taken_by_a_claim() -> None:
                 assert verdict.in_force
 
 
+def test_wrong_addresses_are_not_copied() -> None:
+    """A hostile server has its own address for the id of master 0 in its record, and claims that id later."""
+    ids = [first_id(name(m)) for m in FIVE]
+    record = steady(*FIVE)
+    swapped = dict(zip(ids, ("m4", "m1", "m2", "m3", "m0"), strict=True))
+    wrong = record._replace(new=members(swapped))
+    proposal, wrong_proposal = record._replace(in_force=False), wrong._replace(in_force=False)
+    for views, written in (
+        # One master lost its record. It may be the hostile one that was read first.
+        (found(wrong, None, record, record, record), record.of(ids[1])),
+        (found(wrong.of(ids[0]), None, *[record] * 3), record.of(ids[1])),
+        # The mark is missing on some.
+        (found(record, proposal, *[wrong] * 3), record.of(ids[1])),
+        # No list is in force.
+        (found(wrong_proposal, Record(ids[1]), *[proposal] * 3), proposal.of(ids[1])),
+    ):
+        verdict = CHECK_5.judge(views)
+        assert verdict.write == (1, written)
+    record = steady(*THREE)
+    wrong = record._replace(new=members(dict(zip(ids, ("m1", "m0", "m2"), strict=False))))
+    for views in found(wrong, record, None), found(record, wrong, None):
+        assert CHECK_3.judge(views).write == (2, record.of(ids[2])), "what this client reached decides"
+
+
+def test_a_claim_before_all_masters_are_read() -> None:
+    """One record gives each address. The master whose record is in force votes."""
+    record = steady(*THREE)
+    claim = record.of(first_id("m0"))._replace(in_force=False)
+    claim = claim._replace(new=members({**record.addresses, first_id("m0"): "m1"}))
+    for views in found(claim, record, masters=(1, 0)), found(record, claim):
+        verdict = CHECK_3.judge([*views, View("m2")])
+        assert {view.name for view, why in zip(views, verdict.reasons, strict=False) if why} == {"m1"}
+        assert verdict.wrong == ""
+
+
 def test_a_claim_that_is_the_only_record_in_force() -> None:
     """The records of a list are marked at one time, so a client may come before all are."""
     record = steady(*THREE)
@@ -327,6 +362,21 @@ def test_a_step_that_ended_is_not_written_back() -> None:
     assert "lost its record" in verdict.reasons[1]
     again = check.judge(found(joint, None, joint, joint, masters=four))
     assert again.write == (1, joint.of(first_id(name(1))))
+
+
+def test_a_later_record_of_a_minority_does_not_stop_repairs() -> None:
+    """One master may claim any epoch. Or a phase of a change has begun on a few masters."""
+    record, claim = steady(*FIVE, epoch=4), steady(*FIVE, epoch=10**6)
+    phase_1 = Record("", 2, TTL, PHASE_1, listed(*FIVE), listed(*FIVE), True)
+    joint = phase_1._replace(epoch=3, steps=(JOINT,), toward="new")
+    both = ListCheck((0b11111, 0b11111), TTL)
+    for check, later, most in (CHECK_5, claim, record), (both, joint, phase_1):
+        verdict = check.judge(found(later, None, most, most, most))
+        assert verdict.write == (1, most.of(first_id("m1")))
+        assert [bool(why) for why in verdict.reasons] == [False, True, False, False, False]
+        assert verdict.epoch == later.epoch
+        blocked = check.judge(found(later, None, later, most, most))
+        assert (blocked.write, blocked.blocked) == (None, True)
 
 
 def test_what_a_client_remembers_is_not_written_back() -> None:
