@@ -127,5 +127,12 @@ class TlsSocket(socket.socket):
         """The socket beneath would move bytes without TLS."""
         raise NotImplementedError
 
-    makefile = recv_into = recvfrom = recvfrom_into = recvmsg = recvmsg_into = _refuse
-    sendfile = sendmsg = sendto = _refuse
+    makefile: Any = _refuse
+    recv_into: Any = _refuse
+    recvfrom: Any = _refuse
+    recvfrom_into: Any = _refuse
+    recvmsg: Any = _refuse
+    recvmsg_into: Any = _refuse
+    sendfile: Any = _refuse
+    sendmsg: Any = _refuse
+    sendto: Any = _refuse

@@ -333,6 +333,8 @@ class TlsConnection(Connection):
     A signal handler that raises inside leaves an unknown number of bytes.
     """
 
+    moving: bool
+
     def send(self) -> None:
         self.moving = True
         super().send()
