@@ -23,7 +23,7 @@ from collections import deque
 from functools import partial
 
 from redlock_fast.wire.commands import checked
-from redlock_fast.engine.contract import LAG_AFTER, MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_REPLAY
+from redlock_fast.engine.contract import LAG_AFTER, MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_RESEND
 from redlock_fast.engine.contract import Batch, ConnectionState, BatchVotes, Quorums
 from redlock_fast.engine import contract, messages
 
@@ -306,7 +306,7 @@ cdef class NativeEngine:
     cdef uint64_t _reported_breaks
 
     def __cinit__(self, int masters, on_break, *, size_t max_owed=MAX_OWED, size_t max_buffer=MAX_BUFFER,
-                  size_t max_replay=MAX_REPLAY, double lag_after=LAG_AFTER):
+                  size_t max_resend=MAX_RESEND, double lag_after=LAG_AFTER):
         if not 1 <= masters <= MAX_MASTERS:
             raise ValueError(f"1 to {MAX_MASTERS} masters, not {masters}")
         self._masters = masters
@@ -315,7 +315,7 @@ cdef class NativeEngine:
         self._deferred = deque()
         self._tickets = set()
         self._kinds = {}
-        self._hub = hub_new(masters, max_owed, max_buffer, max_replay, lag_after, NO_GIL)
+        self._hub = hub_new(masters, max_owed, max_buffer, max_resend, lag_after, NO_GIL)
         if self._hub is NULL:
             raise MemoryError
 

@@ -146,7 +146,7 @@ struct hub_waiter {
     int64_t idle_timeout;   /* constant: ns; 0: none */
     void *owner;            /* constant: the event loop's object; NULL for a thread */
     hub_waiters *queue;     /* mutex: the queue that lists this waiter, or NULL */
-    char late;              /* mutex: its time ended late once, and went on */
+    char late;              /* mutex: its time ended late once, and was extended */
     char waiting;           /* mutex: its thread is inside hub_wait, so a wake-up can make it lead */
     char wake_pending;      /* mutex: decided, and a wake-up is about to be posted; it must not leave before */
     unsigned wake_epoch;    /* mutex: the throttle's epoch of its wake-up; then its thread owns it */

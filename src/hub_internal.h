@@ -46,7 +46,7 @@
 typedef struct {
     char taken;                 /* mutex: a thread leads */
     char expects_replies;       /* mutex: replies are due within a round trip, so the leader wakes up soon */
-    int exclusive_waiters;      /* mutex: threads in exclusive_begin_locks; the leader makes way for them */
+    int exclusive_waiters;      /* mutex: threads in lock_exclusive; the leader makes way for them */
     pthread_cond_t leader_gone; /* constant: signalled for exclusive_waiters */
     unsigned epoch;             /* mutex: how often leadership was taken */
 } hub_leadership;

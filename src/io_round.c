@@ -190,11 +190,11 @@ static const char *match_error(reply_bytes reply, const char *const *codes, size
     return NULL;
 }
 
-/* Errors that a later attempt may not get: NOT_NOW of the contract. The first four are its NO_MASTER. */
+/* TRANSIENT_ERRORS of the contract. The first four are its NOT_MASTER_ERRORS. */
 static const char *const transient_errors[] = {
     "GUARDED", "LOADING", "MASTERDOWN", "READONLY", "BUSY", "MISCONF", "NOREPLICAS", "OOM", "TRYAGAIN",
 };
-enum { NO_MASTER = 4, TRANSIENT = sizeof transient_errors / sizeof *transient_errors };
+enum { NOT_MASTER = 4, TRANSIENT = sizeof transient_errors / sizeof *transient_errors };
 
 /* A request with `resend_for` was answered: the resend queue may go on, or the request joins it. */
 static void on_resendable_reply(hub *h, hub_link *l, hub_op *op, enum reply_kind kind, reply_bytes reply,
@@ -301,7 +301,7 @@ static int process_input(hub *h, int master, int64_t now) REQUIRES(h) {
             const link_slot *slot = link_oldest_pending(l);
             int counts = slot && slot->kind != SLOT_LEADING;
             wrong = process_reply(h, master, kind, in, number, now);
-            code = counts && kind == REPLY_OTHER ? match_error(in, transient_errors, NO_MASTER) : NULL;
+            code = counts && kind == REPLY_OTHER ? match_error(in, transient_errors, NOT_MASTER) : NULL;
         }
         buffer_take(&l->in, in.size);
     }

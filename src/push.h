@@ -1,4 +1,4 @@
-/* The keys that a RESP3 push invalidates, read in place without a copy. The function _invalidated() of
+/* The keys that a RESP3 push invalidates, read in place without a copy. The function invalidated() of
  * redlock_fast/wire/push.py does the same. Source: redis.io, client-side caching. */
 #ifndef REDLOCK_PUSH_H
 #define REDLOCK_PUSH_H

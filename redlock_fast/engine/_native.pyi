@@ -7,7 +7,7 @@ from .contract import LAG_AFTER as LAG_AFTER
 from .contract import MAX_BUFFER as MAX_BUFFER
 from .contract import MAX_MASTERS as MAX_MASTERS
 from .contract import MAX_OWED as MAX_OWED
-from .contract import MAX_REPLAY as MAX_REPLAY
+from .contract import MAX_RESEND as MAX_RESEND
 from .contract import Batch, BatchVotes, ConnectionState, Quorums, Request, Votes
 
 __test__: Final[dict[str, Any]]
@@ -21,7 +21,7 @@ class NativeEngine:
         *,
         max_owed: int = ...,
         max_buffer: int = ...,
-        max_replay: int = ...,
+        max_resend: int = ...,
         lag_after: float = ...,
     ) -> Self: ...
     def attach(self, master: int, sock: socket.socket, dialect: Dialect) -> None: ...

@@ -8,8 +8,9 @@ nothing of locks. Both engines keep these rules; ``tests/contract`` checks them:
    ``timeout``; if ``stall`` is set, that many seconds without a reply to any request of the same call. A
    reply to a request that has a quorum and waits for ALL does not count: a slow master must not hold a call.
    With ``need=0`` a request is decided when the connections have it: no caller waits for its replies.
-   A time that ends late, because the process did not run, or the event loop was blocked, goes on once, if a
-   request has no quorum: for as long as it was late, but not for longer than ``timeout`` or ``stall``.
+   The engine may notice late that the time of a request has ended, because the process did not run, or the
+   event loop was blocked. If the request has no quorum, the engine extends its time once: by as much as it
+   was late, and at most by ``timeout`` or ``stall``.
    ``need`` says what a quorum is: a number of grants of any masters, or :class:`Quorums`, a number of grants
    of each list of masters. Of Quorums, a master in both lists counts in both, a vote of a master in no list
    counts for nothing, and a master that the engine does not have never grants.
@@ -89,7 +90,7 @@ PROTOCOL_ERROR = "protocol error"
 #: Bounds, per master.
 MAX_OWED = 65_536
 MAX_BUFFER = 16 << 20
-MAX_REPLAY = 10_000
+MAX_RESEND = 10_000
 #: The longest reply (bytes) that is stored as the reason of a fault. Of a longer one only its size is.
 MAX_DETAIL = 1024
 #: Bytes of pushes and attributes that a connection may bring in any case; the least that one of them counts
@@ -114,9 +115,9 @@ LAG_ROUND_TRIPS = 10
 class Wait(IntEnum):
     """What decides a request.
 
-    EARLY: a quorum of grants, or so many refusals and faults, of some list, that it can no longer come.
-    CERTAIN: a quorum of grants, or so many refusals alone, because a master that fails has not refused. ALL:
-    every reply.
+    EARLY: a quorum of grants, or so many refusals and faults that some list can have no quorum any more.
+    CERTAIN: a quorum of grants, or so many refusals alone: a master that failed has not refused. ALL: every
+    reply.
     """
 
     EARLY = 0
@@ -161,7 +162,7 @@ class Engine(Protocol):
         *,
         max_owed: int = MAX_OWED,
         max_buffer: int = MAX_BUFFER,
-        max_replay: int = MAX_REPLAY,
+        max_resend: int = MAX_RESEND,
         lag_after: float = LAG_AFTER,
     ) -> None: ...
 

@@ -157,7 +157,7 @@ def test_kept_and_noscript_on_the_next_connection(fleet: MakeFleet) -> None:
 
 
 def test_queue_of_the_kept_has_a_bound(fleet: MakeFleet) -> None:
-    f = fleet(silent, attach=False, max_replay=3)
+    f = fleet(silent, attach=False, max_resend=3)
     for number in range(5):
         assert f.ask(release(b"%d" % number, 1, resend_for=30), need=1).values == (FAULT,)
     assert f.connection_state(0).resend_dropped == 2
@@ -172,7 +172,7 @@ def test_queue_of_the_kept_has_a_bound(fleet: MakeFleet) -> None:
 
 
 def test_what_is_kept_no_longer_makes_room(fleet: MakeFleet) -> None:
-    f = fleet(silent, attach=False, max_replay=3)
+    f = fleet(silent, attach=False, max_resend=3)
     for number in range(3):
         f.ask(release(b"short%d" % number, 1, resend_for=0.05), need=0)
     time.sleep(0.1)
@@ -185,7 +185,7 @@ def test_what_is_kept_no_longer_makes_room(fleet: MakeFleet) -> None:
 
 
 def test_queue_of_the_kept_has_a_bound_when_a_connection_breaks(fleet: MakeFleet) -> None:
-    f = fleet(silent, max_replay=3)
+    f = fleet(silent, max_resend=3)
     f.exchange([release(b"%d" % n, 1, resend_for=30) for n in range(5)], need=0)
     f.session(0).wait_commands(5)
     f.lose(0)

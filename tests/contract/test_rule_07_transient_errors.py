@@ -145,7 +145,7 @@ def test_on_the_next_connection_if_there_is_one(fleet: MakeFleet) -> None:
 
 
 def test_their_number_has_a_bound(fleet: MakeFleet) -> None:
-    f = fleet(busy, max_replay=3)
+    f = fleet(busy, max_resend=3)
     for number in range(5):
         f.ask(release(b"%d" % number, 1, resend_for=30), need=1)
     assert f.connection_state(0).resend_dropped == 2
@@ -155,7 +155,7 @@ def test_their_number_has_a_bound(fleet: MakeFleet) -> None:
 
 
 def test_what_is_kept_no_longer_makes_room(fleet: MakeFleet) -> None:
-    f = fleet(busy, max_replay=2)
+    f = fleet(busy, max_resend=2)
     for number in range(2):
         f.ask(release(b"short%d" % number, 1, resend_for=0.05), need=1)
     time.sleep(0.1)

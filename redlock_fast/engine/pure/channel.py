@@ -24,10 +24,10 @@ class MasterChannel:
         self.index: int = index
         self.max_owed: int
         self.max_buffer: int
-        self.max_owed, self.max_buffer, most_resent = bounds
+        self.max_owed, self.max_buffer, max_resend = bounds
         self.lag_after: float = lag_after
         self.subscriptions: Subscriptions = subscriptions  # of all masters
-        self.resend: ResendQueue = ResendQueue(most_resent)
+        self.resend: ResendQueue = ResendQueue(max_resend)
         self.connection: Connection | None = None
         self.remains: Connection | None = None
         self.broken: str = ""

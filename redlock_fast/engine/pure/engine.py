@@ -21,7 +21,7 @@ from ..contract import (
     MAX_BUFFER,
     MAX_MASTERS,
     MAX_OWED,
-    MAX_REPLAY,
+    MAX_RESEND,
     Batch,
     ConnectionState,
     Quorums,
@@ -52,14 +52,14 @@ class PureEngine:
         *,
         max_owed: int = MAX_OWED,
         max_buffer: int = MAX_BUFFER,
-        max_replay: int = MAX_REPLAY,
+        max_resend: int = MAX_RESEND,
         lag_after: float = LAG_AFTER,
     ) -> None:
         if not 1 <= masters <= MAX_MASTERS:
             raise ValueError(f"1 to {MAX_MASTERS} masters, not {masters}")
         self._on_break = on_break
         self._reported_breaks = 0
-        self._hub = Hub(masters, (max_owed, max_buffer, max_replay), lag_after)
+        self._hub = Hub(masters, (max_owed, max_buffer, max_resend), lag_after)
         self._deferred: deque[Callable[[], object]] = deque()
         #: The sockets of the engine: an engine that is freed closes them without a warning.
         self._open: set[socket.socket] = set()

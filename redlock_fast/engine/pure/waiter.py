@@ -26,7 +26,7 @@ class Waiter:
 
     ``limit``: when the wait ends. ``idle_timeout``: if it is not 0, the wait also ends that long after
     ``last_reply``. ``longest``: how long the wait takes without a reply. ``late``: the wait ended late once,
-    and went on. ``undecided``, ``subscribed``: number of undecided requests, and of undecided subscriptions.
+    and was extended. ``undecided``, ``subscribed``: number of undecided requests, and of undecided subscriptions.
     ``wake``: a lock that the thread acquires to sleep; its release wakes the thread. ``kick``: while the
     thread polls without leadership, the socket that ends its poll. ``seen_epoch``: the epoch of leadership
     that the thread saw last. ``outer``: the leader on the same thread that a signal handler interrupted.
