@@ -240,7 +240,7 @@ class ListCheck(NamedTuple):
         """Whether a record is of other lists than the client's."""
         proposed = _proposed(views)
         if proposed is None:
-            return False
+            return len(self.lists) == 1 and bool(_shared_id(views))
         of = self._class_of(proposed)
         ids = {view.id for view in views}
         if of is None or ("" not in ids and len(self.lists) == 1 and of != (frozenset(ids),)):
@@ -255,8 +255,11 @@ class ListCheck(NamedTuple):
 
     def _refused(self, views: Sequence[View]) -> Verdict:
         reasons = [self._unread(view) for view in views]
+        shared = _shared_id(views) if _proposed(views) is None else ""
         for n, view in enumerate(views):
-            if view.record and view.epoch:
+            if shared and view.readable:
+                reasons[n] = f"no list can be written: {shared} have one id, and one is a copy of the other"
+            elif view.record and view.epoch:
                 reasons[n] = self._expects(view.record)
             elif view.readable:
                 reasons[n] = "it has no record of masters, and other masters of this client have another list"
@@ -310,8 +313,8 @@ class ListCheck(NamedTuple):
                 if not view.id:
                     return n, Record(first_id(view.name))
             listed = members({view.id or first_id(view.name): view.name for view in views})
-            if len(listed) < len(views) or not reached:
-                return None  # a server is a copy of another one
+            if not reached:
+                return None
             proposed = Record("", 1, self.max_ttl, STEADY, (), listed)
         names = {view.id: view.name for view in views if view.id}  # the proposal may have wrong addresses
         proposed = proposed._replace(new=tuple((id, names.get(id, one)) for id, one in proposed.new))
@@ -414,6 +417,16 @@ def _is_newest(views: Sequence[View], record: Record) -> bool:
 
 def _proposed(views: Sequence[View]) -> Record | None:
     return next((view.record for view in views if view.record and view.epoch), None)
+
+
+def _shared_id(views: Sequence[View]) -> str:
+    """Two masters that would have one id in a first list, as text; "": all ids are different."""
+    names: dict[str, str] = {}
+    for view in views:
+        other = names.setdefault(view.id or first_id(view.name), view.name)
+        if other != view.name:
+            return f"{other} and {view.name}"
+    return ""
 
 
 def _not_listed(record: Record) -> str:

@@ -348,6 +348,7 @@ GUARD = [
             "next((one for one in records if _is_newest(views, one)), records[0])",
             "records[0]",
         ),
+        ("votes-when-no-list-can-be-written", "len(self.lists) == 1 and bool(_shared_id(views))", "False"),
         ("max-ttl-not-compared", "record.steps if record.max_ttl == self.max_ttl else ()", "record.steps"),
     ),
     Mutant(

@@ -311,18 +311,18 @@ def test_a_hostile_master_takes_the_id_of_another_one(
     nodes, urls = raw(masters)[:3], masters.urls[:3]
     one = checked(urls)
     one.connect()
-    eventually(lambda: all(decode(node.get(KEY) or b"{}").in_force for node in nodes), "all are written")
+    eventually(lambda: in_force(one), "the list is in force")
+    eventually(lambda: all(decode(node.get(KEY)).in_force for node in nodes), "all records are written")
     record, own = (decode(node.get(KEY)) for node in nodes[:2])
     addresses = record.addresses
     addresses[record.id], addresses[own.id] = addresses[own.id], addresses[record.id]
     nodes[2].set(KEY, encode(decode(nodes[2].get(KEY))._replace(in_force=False)))
-    for in_force in (True, False):
-        claim = record._replace(new=members(addresses), in_force=in_force)
+    for marked in (True, False):
+        claim = record._replace(new=members(addresses), in_force=marked)
         nodes[1].set(KEY, encode(claim))
         for listed in (urls, urls[::-1]):
             other = checked(listed)
-            acquired = start(other.lock("orders").acquire)
-            assert acquired.result()
+            assert other.lock(f"{marked} {listed}").acquire()
             eventually(lambda: no_vote(other)[1].endswith("is a copy of that master"), "it has no vote")  # noqa: B023
             assert [bool(why) for why in no_vote(other)] == [False, True, False]
             other.close()

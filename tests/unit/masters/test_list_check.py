@@ -364,6 +364,16 @@ def test_a_step_that_ended_is_not_written_back() -> None:
     assert again.write == (1, joint.of(first_id(name(1))))
 
 
+@pytest.mark.parametrize("victim", [Record(first_id("m1")), None], ids=["with its id", "without an id"])
+def test_no_vote_without_a_list_that_can_be_written(victim: Record | None) -> None:
+    """A server claims another one's id before the first list."""
+    views = found(Record(first_id("m1")), victim, None, None, None)
+    for one in views, [views[0], View("m1", tried=True), *views[2:]]:
+        verdict = CHECK_5.judge(one)
+        assert (verdict.write, verdict.undecided) == (None, False)
+        assert verdict.wrong.startswith("masters: m0: no list can be written: m0 and m1 have one id")
+
+
 def test_a_later_record_of_a_minority_does_not_stop_repairs() -> None:
     """One master may claim any epoch. Or a phase of a change has begun on a few masters."""
     record, claim = steady(*FIVE, epoch=4), steady(*FIVE, epoch=10**6)
