@@ -25,12 +25,12 @@ class Waiter:
     """Requests, and the thread that waits for their decision. The hub's mutex guards all fields but ``kick``.
 
     ``limit``: when the wait ends. ``idle_timeout``: if it is not 0, the wait also ends that long after
-    ``last_reply``. ``longest``: how long the wait takes without a reply. ``late``: the wait ended late once,
-    and was extended. ``undecided``, ``subscribed``: number of undecided requests, and of undecided subscriptions.
-    ``wake``: a lock that the thread acquires to sleep; its release wakes the thread. ``kick``: while the
-    thread polls without leadership, the socket that ends its poll. ``seen_epoch``: the epoch of leadership
-    that the thread saw last. ``outer``: the leader on the same thread that a signal handler interrupted.
-    ``generation``: of the hub, at submission.
+    ``last_reply``. ``longest``: how long the wait takes without a reply. ``late``: the wait ended late
+    once, and was extended. ``undecided``, ``subscribed``: number of undecided requests, and of undecided
+    subscriptions. ``wake``: a lock that the thread acquires to sleep; its release wakes the thread.
+    ``kick``: while the thread polls without leadership, the socket that ends its poll. ``seen_epoch``:
+    the epoch of leadership that the thread saw last. ``outer``: the leader on the same thread that a
+    signal handler interrupted. ``generation``: of the hub, at submission.
     """
 
     __slots__ = (
