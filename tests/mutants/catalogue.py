@@ -349,6 +349,11 @@ GUARD = [
             "records[0]",
         ),
         ("votes-when-no-list-can-be-written", "len(self.lists) == 1 and bool(_shared_id(views))", "False"),
+        (
+            "an-id-that-is-not-kept-is-another-list",
+            "view.id if view.awaited or view.epoch",
+            "view.id if True",
+        ),
         ("max-ttl-not-compared", "record.steps if record.max_ttl == self.max_ttl else ()", "record.steps"),
     ),
     Mutant(

@@ -180,6 +180,7 @@ def test_a_master_that_takes_no_record_does_not_bring_two_holders() -> None:
             assert not Clients(lists, full=fails).explore()[0]
         assert Clients((THREE, THREE), full=fails).explore() == (False, {(0, 1)})
         assert Clients((THREE, THREE), full=fails, strict=True).explore() == (False, {()})
+    assert not Clients((THREE, (0, 1, 3)), full=frozenset({(1, 3)})).explore()[0]
     assert Clients(((0, 1), THREE), full=frozenset({(0, 0), (0, 1)})).explore()[0] is False
     assert Clients(((0,), THREE), full=frozenset({(0, 0), (1, 0)})).explore()[0]
 
@@ -362,6 +363,19 @@ def test_a_step_that_ended_is_not_written_back() -> None:
     assert "lost its record" in verdict.reasons[1]
     again = check.judge(found(joint, None, joint, joint, masters=four))
     assert again.write == (1, joint.of(first_id(name(1))))
+
+
+def test_a_master_that_keeps_no_record_may_change_its_id() -> None:
+    """It has not the id in the proposal any more. Before its writes have failed, that is another list."""
+    proposal = steady(*THREE, in_force=False)
+    views = found(proposal, proposal, Record("f" * 32))
+    assert CHECK_3.judge(views).wrong
+    verdict = CHECK_3.judge([*views[:2], views[2]._replace(awaited=False)])
+    assert [bool(why) for why in verdict.reasons] == [False, False, True]
+    assert not verdict.undecided
+    other = steady(0, 1, 3, in_force=False)
+    views = found(proposal, proposal, other.of(first_id("m3")), masters=(0, 1, 3))
+    assert CHECK_3.judge([*views[:2], views[2]._replace(awaited=False)]).wrong, "a list is another list"
 
 
 @pytest.mark.parametrize("victim", [Record(first_id("m1")), None], ids=["with its id", "without an id"])
