@@ -388,6 +388,16 @@ def test_no_vote_without_a_list_that_can_be_written(victim: Record | None) -> No
         assert verdict.wrong.startswith("masters: m0: no list can be written: m0 and m1 have one id")
 
 
+def test_a_later_epoch_of_a_minority_outdates_no_record() -> None:
+    """No quorum has either epoch: others are not read. Catches: readings again and again for no repair."""
+    claim, record = steady(*FIVE, epoch=10**6), steady(*FIVE, epoch=4)
+    views = found(claim, record, record, record, record)
+    few = [*views[:3], *(view._replace(attached=False) for view in views[3:])]
+    verdict = CHECK_5.judge(few)
+    assert (verdict.write, verdict.blocked) == (None, False)
+    assert verdict.reasons[:3] == ("", "", "")
+
+
 def test_a_later_record_of_a_minority_does_not_stop_repairs() -> None:
     """One master may claim any epoch. Or a phase of a change has begun on a few masters."""
     record, claim = steady(*FIVE, epoch=4), steady(*FIVE, epoch=10**6)
