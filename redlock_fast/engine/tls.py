@@ -41,6 +41,7 @@ class TlsSocket(socket.socket):
         self._unsent = b""  # ciphertext
         self._encrypted = 0  # bytes of plaintext that `_unsent` ends with, and `send` has not returned
         self._unpaid = 0
+        self._failure: OSError | None = None  # of a record behind good ones, for the next call
         family, kind, number = sock.family, sock.type, sock.proto
         super().__init__(family, kind, number, fileno=sock.detach())
 
@@ -91,6 +92,8 @@ class TlsSocket(socket.socket):
 
         Returns up to 32 KB: with a smaller ``size``, the rest may stay here, where poll does not show it.
         """
+        if self._failure is not None:
+            raise self._failure
         if not self._incoming.pending and not self._receive():
             return b""
         data = self._decrypt(size)
@@ -114,11 +117,22 @@ class TlsSocket(socket.socket):
             while self._incoming.pending and size:  # OpenSSL itself keeps the begin of a record
                 records.append(move(self._tls.read, size))
                 if not records[-1]:
+                    self._show_end()
                     break
                 size -= len(records[-1])
         except ssl.SSLWantReadError:
             pass
+        except OSError as error:
+            if not records:
+                raise
+            self._failure = error
+            self._show_end()
         return b"".join(records) if records else None
+
+    def _show_end(self) -> None:
+        """Let poll show that the next call has something to say: the end, or why the connection failed."""
+        with contextlib.suppress(OSError):
+            self.shutdown(socket.SHUT_RD)
 
     def getpeercert(self, binary_form: bool = False) -> Any:
         return self._tls.getpeercert(binary_form)

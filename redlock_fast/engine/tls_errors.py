@@ -39,9 +39,12 @@ def move(method: Callable[[T], R], argument: T) -> R:
         first = error
         clear_errors()
     try:
-        return method(argument)
+        result = method(argument)
     except ssl.SSLWantReadError:
         raise
     except OSError:
         clear_errors()
         raise first from None
+    if result == b"":  # after a fatal alert OpenSSL says that the connection has ended
+        raise first
+    return result

@@ -45,7 +45,7 @@ class MasterRecords:
         """Find out which masters vote. The caller holds the mutex. ``attaching``: it is connected next."""
         if attaching is not None:
             self._is_fresh = True
-            self._states[attaching].record_error = ""
+            self._states[attaching].record_error, self._states[attaching].record_writes = "", 0
         try:
             self.verdict = self.verdict_by(self.check, attaching)
         except Exception as failure:  # memory is short; or an error of ours, which must not end a thread
@@ -72,7 +72,7 @@ class MasterRecords:
                     attached,
                     tried=attached or state.failures > 0,
                     writable=not state.record_error,
-                    awaited=state.record_writes < MAX_WRITES,
+                    awaited=state.record_tries < MAX_WRITES,
                 )
             )
         return check.judge(views)
@@ -129,7 +129,7 @@ class MasterRecords:
             self._writing = self._news = True
             self._is_fresh |= again
             for state in self._states if again else ():
-                state.record_error = ""
+                state.record_error, state.record_writes = "", 0
         self._next_recheck = time.monotonic() + RECHECK_INTERVAL
         done = False
         try:
@@ -158,7 +158,7 @@ class MasterRecords:
             if not is_open or not (verdict.write or read_again):
                 self._writing = False
                 for state in self._states if verdict.in_force else ():
-                    state.record_writes = 0
+                    state.record_writes = state.record_tries = 0
                 if verdict.blocked:  # all is read, and the masters still have no record
                     self._is_fresh = False
                     judge()
@@ -204,6 +204,7 @@ class MasterRecords:
     def _count_write(self, state: MasterState) -> None:
         with self._mutex:
             state.record_writes += 1
+            state.record_tries += 1
             if state.record_writes > MAX_WRITES:
                 state.record_error = "it has not kept what was written"
 
@@ -211,9 +212,9 @@ class MasterRecords:
         """No more writes to a master before it is connected or read again. No other master waits for it."""
         with self._mutex:
             if state.connections == connection:
-                state.record_writes, state.record_error = MAX_WRITES, why
+                state.record_tries, state.record_error = MAX_WRITES, why
             else:
-                state.record_writes += 1
+                state.record_tries += 1
 
 
 class RecordConnections:

@@ -50,7 +50,8 @@ class MasterState:
     unlisted: str = ""  # why it casts no vote by the records of all masters
     undecided: bool = False  # it casts no vote yet, until all masters were tried and records were written
     record_error: str = ""  # why its record is not written again before it is connected or read again
-    record_writes: int = 0  # how often its record was written since the client's list was in force
+    record_writes: int = 0  # how often its record was written since it was connected or read again
+    record_tries: int = 0  # the same with failed writes, since the client's list was in force
     reported: str = ""  # the last logged ``unlisted``
     silent_since: float = 0.0  # the time of the check from which on it is silent; 0.0: it replies
     pauses: int = 0  # how often in a row that time was set: after a pause of this process it is set again

@@ -367,15 +367,15 @@ GUARD = [
         "redlock_fast/masters/records.py",
         judges("unit/masters/records"),
         ("votes-without-a-comparison", '(f"the records cannot be compared: {failure!r}",)', '("",)'),
-        ("votes-wait-for-any-reply", "awaited=state.record_writes < MAX_WRITES", "awaited=True"),
+        ("votes-wait-for-any-reply", "awaited=state.record_tries < MAX_WRITES", "awaited=True"),
         (
             "a-failed-write-holds-up-votes-again",
-            "state.record_writes, state.record_error = MAX_WRITES, why",
+            "state.record_tries, state.record_error = MAX_WRITES, why",
             "state.record_error = why",
         ),
         (
             "a-reconnect-hides-a-failed-write",
-            "            else:\n                state.record_writes += 1\n",
+            "            else:\n                state.record_tries += 1\n",
             "",
         ),
         ("writes-are-counted-for-ever", "self._states if verdict.in_force else ()", "()"),

@@ -144,12 +144,9 @@ class Connection:
     # --- moving bytes, as the leader -----------------------------------------------------------
 
     def send(self) -> None:
-        """Sends what the socket takes. Sets ``blocked``, or ``failure``.
-
-        Sending and forgetting what was sent are one call into C, so no signal handler runs in between.
-        """
+        """Sends what the socket takes. Sets ``blocked``, or ``failure``."""
         try:
-            any(map(self.sending.__delitem__, map(slice, map(self.sock.send, (self.sending,)))))
+            self._move_out()
         except BlockingIOError:
             self.blocked = True
         except OSError as error:
@@ -159,6 +156,10 @@ class Connection:
             raise
         else:
             self.blocked = len(self.sending) > 0
+
+    def _move_out(self) -> None:
+        """Send, and forget what was sent: one call into C, so no signal handler runs in between."""
+        any(map(self.sending.__delitem__, map(slice, map(self.sock.send, (self.sending,)))))
 
     def send_remaining(self) -> None:
         """Sends the last output of a connection that ends."""
@@ -170,10 +171,10 @@ class Connection:
                 break
 
     def receive(self) -> None:
-        """Receives what is there, in one call for the same reason. Sets ``received``, or ``failure``."""
+        """Receives what is there. Sets ``received``, or ``failure``."""
         before = len(self.incoming)
         try:
-            any(map(self.incoming.extend, map(self.sock.recv, (RECEIVE_SIZE,))))
+            self._move_in()
         except BlockingIOError:
             return
         except OSError as error:
@@ -185,6 +186,10 @@ class Connection:
         self.received = True
         if len(self.incoming) == before:
             self.failure = "connection closed by the master"
+
+    def _move_in(self) -> None:
+        """Receive, in one call for the same reason."""
+        any(map(self.incoming.extend, map(self.sock.recv, (RECEIVE_SIZE,))))
 
     def fail(self, error: OSError) -> None:
         self.failure = clean(error.strerror or str(error))
@@ -330,7 +335,8 @@ class Connection:
 class TlsConnection(Connection):
     """A connection with a ``TlsSocket``, whose methods are Python.
 
-    A signal handler that raises inside leaves an unknown number of bytes.
+    A signal handler that raises inside leaves an unknown number of bytes. An iterator would take a
+    StopIteration of the handler for its end.
     """
 
     moving: bool
@@ -340,10 +346,17 @@ class TlsConnection(Connection):
         super().send()
         self.moving = False
 
+    def _move_out(self) -> None:
+        sent = self.sock.send(self.sending)
+        del self.sending[:sent]
+
     def receive(self) -> None:
         self.moving = True
         super().receive()
         self.moving = False
+
+    def _move_in(self) -> None:
+        self.incoming.extend(self.sock.recv(RECEIVE_SIZE))
 
 
 def _number(reply: bytes) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import time
@@ -124,8 +125,10 @@ def test_end(ends: Ends, ending: str) -> None:
         ends.theirs.setblocking(False)
         with pytest.raises(ssl.SSLWantReadError):
             ends.theirs.unwrap()
-    ends.theirs.shutdown(socket.SHUT_WR)
+    if ending == "end of file":
+        ends.theirs.shutdown(socket.SHUT_WR)
     assert ends.received(4) == b"last"
+    assert select.select([ends.ours], [], [], DEADLINE)[0], "poll shows the end"
     assert ends.ours.recv(1 << 16) == b""
 
 
@@ -142,6 +145,16 @@ def test_record_in_parts(flooding: Ends) -> None:
 def test_damaged_record(flooding: Ends) -> None:
     (record,) = islice(flooding.theirs.records(DATA, b"x"), 1)
     flooding.theirs.send_raw(record[:-1] + bytes([record[-1] ^ 1]))
+    with pytest.raises(ssl.SSLError, match=r"(?i)bad.record"):
+        flooding.ours.recv(1 << 16)
+
+
+def test_damaged_record_behind_a_good_one(flooding: Ends) -> None:
+    """Both come at once. Catches: a reply that is lost."""
+    good, bad = islice(flooding.theirs.records(DATA, b"x"), 2)
+    flooding.theirs.send_raw(good + bad[:-1] + bytes([bad[-1] ^ 1]))
+    assert flooding.ours.recv(1 << 16) == b"x"
+    assert select.select([flooding.ours], [], [], DEADLINE)[0], "poll shows the failure"
     with pytest.raises(ssl.SSLError, match=r"(?i)bad.record"):
         flooding.ours.recv(1 << 16)
 

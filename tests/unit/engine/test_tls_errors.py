@@ -44,6 +44,20 @@ def test_a_broken_socket_fails_again() -> None:
     assert len(calls) == 2
 
 
+def test_a_fatal_alert_is_no_end() -> None:
+    """After it, OpenSSL says that the connection has ended."""
+    calls: list[int] = []
+
+    def method(size: int) -> bytes:
+        calls.append(size)
+        if len(calls) == 1:
+            raise ssl.SSLError("certificate required")
+        return b""
+
+    with pytest.raises(ssl.SSLError, match="certificate required"):
+        move(method, 1)
+
+
 def test_would_block_is_raised_at_once() -> None:
     method, calls = raising(ssl.SSLWantReadError())
     with pytest.raises(ssl.SSLWantReadError):

@@ -198,6 +198,18 @@ def test_the_others_get_their_records_when_one_master_takes_none(servers: Server
     assert [state.record_writes for state in one.states] == [0] * N
 
 
+def test_masters_that_take_their_records_later_are_written_at_once(servers: Servers) -> None:
+    """All refused them before. Catches: writes that are counted against a master that takes them now."""
+    one = One(servers)
+    for name in NAMES:
+        servers.fails[name] = ResponseError("OOM")
+    one.write()
+    servers.fails.clear()
+    one.write(again=True)
+    assert one.records.verdict.in_force
+    assert [state.record_error for state in one.states] == [""] * N
+
+
 def test_votes_wait_for_a_master_that_is_connected_later(servers: Servers) -> None:
     one = One(servers)
     late = one.states[2]
