@@ -6,12 +6,15 @@ handled, at each place where Python may run a handler.
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import support.moments
 from support.fleet import LONG, SOON, Fleet, MakeFleet, acquire, numbering
+from support.scripted import once_all_came
 from support.signalling import interrupt
 from support.thorough import amount
 from support.waiting import start
@@ -74,6 +77,33 @@ def test_another_thread_waits_while_an_exchange_is_interrupted_anywhere(fleet: M
     assert moments(lambda: f.ask(acquire(b"1", f.all), 2), interrupt, lambda: mend(f), step=STEP) > 50
     done = True
     assert other.result(SOON) > 0
+
+
+def test_a_reply_to_another_thread_that_was_received_before_the_interrupt(fleet: MakeFleet) -> None:
+    """The master sends nothing more. Catches: a reply that is read only when the time of its request ends."""
+    led = 0
+
+    def interrupted_at(number: int) -> bool:
+        nonlocal led
+        both_came, others = once_all_came(2, b"+OK\r\n" * 2), list[Future[Any]]()
+
+        def answer(words: Any) -> Any:
+            if not others:  # the thread below has sent its request, and leads
+                others.append(start(lambda: f.ask(acquire(b"5", f.all), 1, timeout=LONG)))
+            return both_came(words)
+
+        f = fleet(answer)
+        found = at_moment(number, lambda: f.ask(acquire(b"1", f.all), 1, timeout=LONG), interrupt)
+        for other in others:
+            votes = other.result(SOON)
+            assert votes.granted + votes.faulty == 1, number
+            led += 1
+        return found
+
+    number = 0
+    while interrupted_at(number):
+        number += 1
+    assert led > 20
 
 
 def test_a_request_that_must_arrive_and_is_interrupted_anywhere(fleet: MakeFleet) -> None:

@@ -34,6 +34,9 @@ from .waiter import Ticket, Waiter
 
 T = TypeVar("T")
 
+#: Why a connection ends, or a vote is missing, after a signal handler raised inside.
+INTERRUPTED = "interrupted by a signal handler"
+
 #: What a leader moved: the connections of the round, whether there were events, whether it was kicked.
 Moved = tuple[list[Connection], bool, bool]
 #: What a thread does without the mutex.
@@ -123,15 +126,22 @@ class Hub:
             if connection is None:
                 continue
             if connection.in_change or connection.moving or connection.fd not in self.by_fd:
-                self.break_connection(connection, "interrupted by a signal handler")
+                self.break_connection(connection, INTERRUPTED)
+            elif connection.incoming:  # perhaps it raised right after the receive: poll does not show this
+                connection.received = self.expects_replies = True
         self.subscriptions.remove_decided()
+        connections = [channel.connection for channel in self.channels]
+        owing = [{slot[0] for slot in one.pending} if one is not None else set() for one in connections]
         for waiter in [*self.waiting, *self.subscribed, *self.tickets]:
+            for request in waiter.requests:
+                _settle_again(request, owing)
             undecided = [request for request in waiter.requests if not request.decided]
             waiter.undecided = len(undecided)
             waiter.subscribed = sum(request.subscription is not None for request in undecided)
             if not undecided:
                 waiter.notify()
         self._wake_successor()
+        self.kick()  # a thread that leads by now may poll
         self.torn = False
 
     # --- submitting, with the mutex --------------------------------------------------------------
@@ -601,3 +611,18 @@ class Hub:
 
 def _events(connection: Connection) -> int:
     return select.POLLIN | select.POLLOUT if connection.blocked else select.POLLIN
+
+
+def _settle_again(request: PendingRequest, owing: Sequence[set[PendingRequest]]) -> None:
+    """Settle a request whose reply was taken when a handler raised, before its vote was complete.
+
+    ``owing``: the requests that each master has not replied to.
+    """
+    if request.decided or request.subscription is not None:
+        return
+    waits = [request in owing[master] for master in range(len(request.values))]
+    for master, owes in enumerate(waits):
+        if request.sent >> master & 1 and not owes:
+            request.count(master, FAULT, INTERRUPTED)  # unless it has voted
+    request.pending = sum(owes and not request.has_voted(master) for master, owes in enumerate(waits))
+    request.settle()
