@@ -27,6 +27,9 @@ CIPHERTEXT_PER_BYTE = 64
 #: Bytes of ciphertext that no plaintext has paid for. OpenSSL accepts 100 KB of certificates.
 MAX_UNPAID = 1 << 17
 
+#: Set at the end of the interpreter. OpenSSL then frees what a daemon thread would still use.
+ended = False
+
 
 class TlsSocket(socket.socket):
     """The client's end of TLS on ``sock``, which it takes over.
@@ -50,6 +53,7 @@ class TlsSocket(socket.socket):
         deadline = monotonic() + timeout
         done = False
         while not done:
+            _check_not_ended()
             try:
                 self._tls.do_handshake()
                 done = True
@@ -115,6 +119,7 @@ class TlsSocket(socket.socket):
         records = []
         try:
             while self._incoming.pending and size:  # OpenSSL itself keeps the begin of a record
+                _check_not_ended()
                 records.append(move(self._tls.read, size))
                 if not records[-1]:
                     self._show_end()
@@ -150,3 +155,8 @@ class TlsSocket(socket.socket):
     sendfile: Any = _refuse
     sendmsg: Any = _refuse
     sendto: Any = _refuse
+
+
+def _check_not_ended() -> None:
+    if ended:
+        raise OSError("the interpreter ends")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import sys
 import threading
 import time
 import weakref
@@ -337,5 +338,14 @@ def _release_all(ending: list[Masters], released: set[Lease]) -> bool:
     return found
 
 
+def end_tls() -> None:
+    """End all TLS, after the releases: a daemon thread inside OpenSSL could crash the process at its exit."""
+    tls: Any = sys.modules.get("redlock_fast.engine.tls")
+    if tls is not None:
+        tls.ended = True
+
+
+# Called in the reverse order.
+atexit.register(end_tls)
 atexit.register(release_held)
 in_child_of_fork(_after_fork_in_child)

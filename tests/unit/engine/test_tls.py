@@ -16,7 +16,9 @@ from support.certificates import Certificates
 from support.tls_flood import DATA, HANDSHAKE, TICKET, prepared
 from support.waiting import DEADLINE, start
 
+from redlock_fast.engine import tls
 from redlock_fast.engine.tls import RECEIVE_SIZE, TlsSocket
+from redlock_fast.masters.masters import end_tls
 
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 #: More bytes than the socket has room for.
@@ -157,6 +159,15 @@ def test_damaged_record_behind_a_good_one(flooding: Ends) -> None:
     assert select.select([flooding.ours], [], [], DEADLINE)[0], "poll shows the failure"
     with pytest.raises(ssl.SSLError, match=r"(?i)bad.record"):
         flooding.ours.recv(1 << 16)
+
+
+def test_no_tls_at_the_end_of_the_interpreter(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its daemon threads go on. Catches: one inside OpenSSL, which crashes the process."""
+    ends.theirs.sendall(b"x")
+    monkeypatch.setattr(tls, "ended", False)
+    end_tls()
+    with pytest.raises(OSError, match="interpreter ends"):
+        ends.received(1)
 
 
 def test_one_call_leaves_no_record(flooding: Ends) -> None:
