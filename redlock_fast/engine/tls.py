@@ -22,10 +22,11 @@ _recv, _send = socket.socket.recv, socket.socket.send
 
 #: Bytes that one call gives to OpenSSL.
 RECEIVE_SIZE = 1 << 14
-#: Bytes of ciphertext that each byte of plaintext pays for. A record adds 90 at most, a reply has 4 at least.
+#: Bytes of ciphertext that are accepted for each byte of plaintext. A record adds 90 at most, and a reply has
+#: 4 at least.
 CIPHERTEXT_PER_BYTE = 64
-#: Bytes of ciphertext that no plaintext has paid for. OpenSSL accepts 100 KB of certificates.
-MAX_UNPAID = 1 << 17
+#: Bytes of ciphertext that are accepted beyond that. OpenSSL accepts 100 KB of certificates.
+MAX_EXCESS = 1 << 17
 
 #: Set at the end of the interpreter. OpenSSL then frees what a daemon thread would still use.
 ended = False
@@ -43,7 +44,7 @@ class TlsSocket(socket.socket):
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_hostname)
         self._unsent = b""  # ciphertext
         self._encrypted = 0  # bytes of plaintext that `_unsent` ends with, and `send` has not returned
-        self._unpaid = 0
+        self._excess = 0
         self._failure: OSError | None = None  # of a record behind good ones, for the next call
         family, kind, number = sock.family, sock.type, sock.proto
         super().__init__(family, kind, number, fileno=sock.detach())
@@ -69,7 +70,7 @@ class TlsSocket(socket.socket):
             self._flush()
             if not done and not self._receive():
                 self._incoming.write_eof()
-        self._unpaid = 0
+        self._excess = 0
 
     def send(self, data: Any, *_: int) -> int:
         """As for a plain socket, but after BlockingIOError the next call must begin with the same bytes."""
@@ -103,15 +104,15 @@ class TlsSocket(socket.socket):
         data = self._decrypt(size)
         if data is None:
             raise BlockingIOError(errno.EAGAIN, "no plaintext")
-        self._unpaid = max(0, self._unpaid - CIPHERTEXT_PER_BYTE * len(data))
+        self._excess = max(0, self._excess - CIPHERTEXT_PER_BYTE * len(data))
         return data
 
     def _receive(self) -> int:
         """Give what the socket has to OpenSSL. Return the number of bytes, 0 at the end."""
-        if self._unpaid > MAX_UNPAID:
+        if self._excess > MAX_EXCESS:
             raise OSError(f"{PROTOCOL_ERROR}: too much TLS without data")
         ciphertext = _recv(self, RECEIVE_SIZE)
-        self._unpaid += len(ciphertext)
+        self._excess += len(ciphertext)
         return self._incoming.write(ciphertext)
 
     def _decrypt(self, size: int) -> bytes | None:
@@ -122,7 +123,7 @@ class TlsSocket(socket.socket):
                 _check_not_ended()
                 records.append(move(self._tls.read, size))
                 if not records[-1]:
-                    self._show_end()
+                    self._report_end()
                     break
                 size -= len(records[-1])
         except ssl.SSLWantReadError:
@@ -131,11 +132,11 @@ class TlsSocket(socket.socket):
             if not records:
                 raise
             self._failure = error
-            self._show_end()
+            self._report_end()
         return b"".join(records) if records else None
 
-    def _show_end(self) -> None:
-        """Let poll show that the next call has something to say: the end, or why the connection failed."""
+    def _report_end(self) -> None:
+        """Make poll report the socket: the next call returns the end, or raises the failure."""
         with contextlib.suppress(OSError):
             self.shutdown(socket.SHUT_RD)
 

@@ -538,6 +538,20 @@ GUARD = [
             "self.guarded_until = now + quarantine",
         ),
     ),
+    Mutant(
+        "a-cured-master-has-failed-writes",
+        "redlock_fast/masters/records.py",
+        '                state.record_error, state.record_writes = "", 0',
+        '                state.record_error, state.record_writes = "", MAX_WRITES',
+        judges("unit/masters/records"),
+    ),
+    Mutant(
+        "a-child-keeps-its-parents-client",
+        "redlock_fast/masters/client_state.py",
+        "        self._reset()\n        clients_with_leases.pop(self, None)\n",
+        "        self._reset()\n",
+        judges("unit/masters/client_state"),
+    ),
 ]
 
 KINDS = [
@@ -1007,6 +1021,20 @@ KINDS = [
         "lists.hopeless(votes)",
         judges("real/masters/outage_truth"),
     ),
+    Mutant(
+        "an-infinite-timeout-is-the-locks-own",
+        "redlock_fast/locks/lock_state.py",
+        "        return seconds\n",
+        "        return self._timeout if seconds is None else seconds\n",
+        judges("unit/locks/constructors"),
+    ),
+    Mutant(
+        "a-dropped-lease-is-counted",
+        "redlock_fast/locks/auto_extend.py",
+        "            self.drop(renewed)\n        else:",
+        "            pass\n        else:",
+        judges("real/threads/renewal"),
+    ),
 ]
 
 RW = judges("real/locks/rwlock", "real/locks/kinds_model")
@@ -1302,6 +1330,30 @@ PURE = [
         "connection.in_change or connection.moving or",
         "connection.in_change or",
         judges("contract/pure_memory"),
+    ),
+    *of(
+        "redlock_fast/engine/pure/hub.py",
+        judges("contract/rule_14_pure_interrupts"),
+        ("an-interrupt-leaves-a-reply-unread", "connection.received = self.expects_replies = True", "pass"),
+        (
+            "an-interrupt-leaves-a-request-undecided",
+            "request.settle_again([request in of_master for of_master in owing])",
+            "pass",
+        ),
+    ),
+    Mutant(
+        "an-iterator-takes-stop-iteration",
+        "redlock_fast/engine/pure/connection.py",
+        "        self.incoming.extend(self.sock.recv(RECEIVE_SIZE))\n",
+        "        super()._move_in()\n",
+        judges("unit/engine/pure/connection"),
+    ),
+    Mutant(
+        "real-time-signals-in-background-threads",
+        "redlock_fast/engine/signals.py",
+        "signal.valid_signals()))",
+        "range(1, 32)))",
+        judges("unit/engine/signals"),
     ),
 ]
 
@@ -1632,6 +1684,32 @@ GREENLETS = [
     ),
 ]
 
+TLS = [
+    *of(
+        "redlock_fast/engine/tls.py",
+        judges("unit/engine/tls"),
+        (
+            "an-end-behind-data-is-lost",
+            "                    self._report_end()\n                    break",
+            "                    break",
+        ),
+        (
+            "a-reply-before-a-damaged-record-is-lost",
+            "            if not records:\n",
+            "            if True:\n",
+        ),
+        ("tls-at-the-exit", "    if ended:", "    if False:"),
+        ("tls-without-data-has-no-end", "if self._excess > MAX_EXCESS:", "if False:"),
+    ),
+    Mutant(
+        "a-fatal-alert-is-an-end",
+        "redlock_fast/engine/tls_errors.py",
+        'if result == b"":',
+        "if False:",
+        judges("unit/engine/tls_errors"),
+    ),
+]
+
 MEASURED = [
     *of(
         "redlock_fast/exporters/instrument.py",
@@ -1684,6 +1762,13 @@ MEASURED = [
         "redlock_fast/locks/client_base.py",
         judges("unit/exporters/durations"),
         ("labels-without-bound", "if len(self._labels) <= MAX_LABELS:", "if True:"),
+    ),
+    Mutant(
+        "locks-of-a-batch-are-not-measured",
+        "redlock_fast/threads/client.py",
+        "acquire_many(self, self._class_of(Lock), resources, ttl), self",
+        "acquire_many(self, Lock, resources, ttl), self",
+        judges("real/exporters/telemetry"),
     ),
 ]
 
@@ -1780,4 +1865,4 @@ DROP_INS = [
     ),
 ]
 
-MUTANTS = [*RULE, *ALGORITHM, *GUARD, *KINDS, *LUA, *PURE, *C, *GREENLETS, *MEASURED, *JOBS, *DROP_INS]
+MUTANTS = [*RULE, *ALGORITHM, *GUARD, *KINDS, *LUA, *PURE, *C, *GREENLETS, *TLS, *MEASURED, *JOBS, *DROP_INS]

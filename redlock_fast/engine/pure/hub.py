@@ -26,16 +26,13 @@ from .channel import MasterChannel
 from .connection import Connection
 from .loop_fd import LoopFd
 from .loop_side import LoopSide
-from .request import PendingRequest
+from .request import INTERRUPTED, PendingRequest
 from .safe_points import SafePoints
 from .subscriptions import Subscriptions
 from .template import Template
 from .waiter import Ticket, Waiter
 
 T = TypeVar("T")
-
-#: Why a connection ends, or a vote is missing, after a signal handler raised inside.
-INTERRUPTED = "interrupted by a signal handler"
 
 #: What a leader moved: the connections of the round, whether there were events, whether it was kicked.
 Moved = tuple[list[Connection], bool, bool]
@@ -134,7 +131,7 @@ class Hub:
         owing = [{slot[0] for slot in one.pending} if one is not None else set() for one in connections]
         for waiter in [*self.waiting, *self.subscribed, *self.tickets]:
             for request in waiter.requests:
-                _settle_again(request, owing)
+                request.settle_again([request in of_master for of_master in owing])
             undecided = [request for request in waiter.requests if not request.decided]
             waiter.undecided = len(undecided)
             waiter.subscribed = sum(request.subscription is not None for request in undecided)
@@ -611,18 +608,3 @@ class Hub:
 
 def _events(connection: Connection) -> int:
     return select.POLLIN | select.POLLOUT if connection.blocked else select.POLLIN
-
-
-def _settle_again(request: PendingRequest, owing: Sequence[set[PendingRequest]]) -> None:
-    """Settle a request whose reply was taken when a handler raised, before its vote was complete.
-
-    ``owing``: the requests that each master has not replied to.
-    """
-    if request.decided or request.subscription is not None:
-        return
-    waits = [request in owing[master] for master in range(len(request.values))]
-    for master, owes in enumerate(waits):
-        if request.sent >> master & 1 and not owes:
-            request.count(master, FAULT, INTERRUPTED)  # unless it has voted
-    request.pending = sum(owes and not request.has_voted(master) for master, owes in enumerate(waits))
-    request.settle()

@@ -6,6 +6,7 @@ without the mutex.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 #: As plain integers, which compare faster.
 EARLY, ALL = int(Wait.EARLY), int(Wait.ALL)
+
+#: Why a connection ends, or a vote is missing, after a signal handler raised inside the engine.
+INTERRUPTED = "interrupted by a signal handler"
 
 
 class PendingRequest:
@@ -161,6 +165,21 @@ class PendingRequest:
             and self.waiter is not None
         ):
             self.waiter.on_deadline_moved(self.subscription.deadline)
+
+    def settle_again(self, owed: Sequence[bool]) -> None:
+        """Settles the request after a signal handler raised, perhaps while a reply to it was counted.
+
+        ``owed``: for each master, whether it has not replied to the request.
+        """
+        if self.decided or self.subscription is not None:
+            return
+        self.pending = 0
+        for master in range(len(self.values)):
+            if owed[master]:
+                self.pending += not self.has_voted(master)
+            elif self.sent >> master & 1:
+                self.count(master, FAULT, INTERRUPTED)  # unless it has voted
+        self.settle()
 
     def decide(self) -> None:
         """Decides the request with the votes that it has. Its last decision wakes the waiter."""

@@ -291,11 +291,14 @@ def test_abandoned(masters: Masters, kept: Kept, clock: Jumping, recorder: LossR
 
 
 def test_abandoned_while_its_loss_is_found(
-    masters: Masters, kept: Kept, clock: Jumping, monkeypatch: pytest.MonkeyPatch
+    masters: Masters, connected: MakeClient, clock: Jumping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Catches: a lease that the schedule counts without end, so that the thread never ends."""
-    c, lock = kept(masters)
-    locks, schedule = [lock], c.renewal().schedule
+    c = connected(masters, ttl=TTL, clock=clock)
+    locks, schedule = [held(c, max_hold=TTL / 10)], c.renewal().schedule
+    lease: Any = locks[0]._auto_extension._renewed
+    clock.jump(THIRD)
+    eventually(lambda: lease.stopped, "it is not extended any more, and only its end is scheduled")
     pop_ended = schedule.pop_ended
 
     def drop_last_reference(now: float) -> list[Any]:
@@ -306,9 +309,7 @@ def test_abandoned_while_its_loss_is_found(
         return ended
 
     monkeypatch.setattr(schedule, "pop_ended", drop_last_reference)
-    del lock
     clock.jump(TTL)
-    c.renewal()._wake.put(None)
     eventually(lambda: not locks and len(schedule) == 0, "the schedule is empty")
 
 
