@@ -158,7 +158,9 @@ class AsyncRLock(Reentrant):
         await ownership.lock.__aexit__(kind, error, trace)
 
     def _left(self, kind: type[BaseException] | None) -> tuple[TaskReference | None, Ownership | None]:
-        """The task and the ownership of the body that has ended, or None. ``kind``: its exception.
+        """The task and the ownership of the body that has ended; None for each if there is none.
+
+        ``kind``: the exception that ended the body.
 
         Two bodies of one lock belong to one owner, unless an owner has lost the lock.
         """

@@ -28,8 +28,8 @@ nothing of locks. Both engines keep these rules; ``tests/contract`` checks them:
 8. A lagging master gets no request while healthy masters remain that can be a quorum, of each list.
 9. Every buffer and queue has a bound; beyond it the vote is FAULT. A reply has a bound
    (``wire.resp.MAX_REPLY``), and so has a push (``MAX_PUSH``), in bytes and in depth. The work for a reply is
-   linear in its bytes, however few of them come at a time. So have the work of TLS in a round, and the bytes
-   of TLS without data (``engine.tls``).
+   linear in its bytes, however few of them come at a time. The work of TLS in a round has a bound, and so
+   have the bytes of TLS without data (``engine.tls``).
 10. Threads and an event loop share the connections: ``exchange`` blocks, ``submit`` never does. What
     ``submit`` adds goes out with the next ``flush``, ``on_ready`` or exchange. ``on_ready`` returns it once,
     in the order of decision. ``fileno`` is readable while ``on_ready`` has work, whichever thread made the

@@ -183,7 +183,7 @@ def takes_only(argument: str, what: str) -> Callable[[Callable[P, None]], Callab
 def refuse_unknown(
     what: str, unknown: Collection[str], *known: object, without: Collection[str] = ()
 ) -> None:
-    """Raise ConfigError if there are ``unknown`` options. ``known``: has the names of the others."""
+    """Raise ConfigError if there are ``unknown`` options. ``known``: have the names of all options."""
     if unknown:
         raise ConfigError(
             f"{what} has no option {', '.join(map(repr, unknown))}; "

@@ -202,7 +202,7 @@ def _from_client(client: Any) -> tuple[Any, dict[str, Any]]:
         )
     settings = dict(pool.connection_kwargs)
     own = redis_class(connection_class)
-    if own is not None and not issubclass(connection_class, own):  # of valkey-py, whose errors are others
+    if own is not None and not issubclass(connection_class, own):  # of valkey-py: other exceptions
         connection_class = own
         settings = {name: value for name, value in settings.items() if not name.startswith(_VALKEY_SETTINGS)}
     return connection_class, settings

@@ -170,7 +170,7 @@ class MasterRecords:
         if verdict.write:
             try:
                 now = connections.replace(state.target, before.data, record)
-            except Exception as error:  # this master failed: write to the others
+            except Exception as error:  # this master failed: the other masters are written
                 self._give_up(state, connection, error_text(error))
             else:
                 self._learn(state, connection, now)

@@ -99,7 +99,7 @@ class Report:
 
     @property
     def _phase(self) -> str | None:
-        """The phase by its title. None: too few masters answered, so others may be in another phase."""
+        """The phase by its title. None: too few masters answered, so the rest may be in another phase."""
         now = self._reading.present
         return now.state.phase.title if now.written or self._quorum() is None else None
 
