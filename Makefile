@@ -66,7 +66,7 @@ thread-safety:  ## whether every function of src/ that needs the hub's mutex is 
 simulate:  ## RUNS runs of the real procedures in virtual time under every fault, on all cores
 	$(PYTHON) -m tests.simulation $(RUNS)
 
-proof:  ## the models of the protocols, on all cores: 20 minutes, into proof/proved.json; QUICK=1 for those of a moment
+proof:  ## the models of the protocols, on all cores: 20 minutes, into proof/proved.json; ARGS=guard for one, QUICK=1 for those of a moment
 	$(PYTHON) -m proof $(if $(QUICK),--quick) $(ARGS)
 
 mutants:  ## small wrong changes, each of which a test must convict. ARGS='--only NAME', '--area masters'
