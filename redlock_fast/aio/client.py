@@ -537,7 +537,7 @@ class AsyncFastRedlock(BaseClient):
 
         Examples:
             >>> await client.reconfigure(new, joint_with=old)    # first on every client
-            >>> await client.reconfigure(new)                    # then on every client, 2 * max_ttl later
+            >>> await client.reconfigure(new)                    # then on every client, 4 * max_ttl later
 
         Raises:
             RedlockError: As [`FastRedlock.reconfigure`][].

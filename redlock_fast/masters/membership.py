@@ -20,6 +20,9 @@ KEY = b"redlock-fast:masters"
 VERSION = 1
 #: Bytes of a record; characters of an id and of an address.
 MAX_RECORD, ID, MAX_ADDRESS = 60 << 10, 32, 200
+#: For how many ``max_ttl`` a client believes that a quorum of its list has the records that it saw there. A
+#: change of the masters waits as long between its phases, so no client can believe through all of it.
+CONFIRMED_FOR = 4
 #: Numbers of a record are at most this.
 MAX_NUMBER = 1 << 53
 
@@ -49,6 +52,8 @@ class Record(NamedTuple):
     ``max_ttl``: of all clients, in milliseconds. ``steps``: at which clients may be. ``old``, ``new``: the
     lists; ``old`` is empty between changes. ``in_force``: every master of the lists had this record once.
     ``toward``: "new" or "old", where only JOINT is allowed: the list that clients may use alone afterwards.
+    ``stamp``: a random word of the operator's write; "": a client wrote it. So the operator sees whether a
+    master had lost its record meanwhile, and got the same one back from a client.
     """
 
     id: str
@@ -59,6 +64,7 @@ class Record(NamedTuple):
     new: Members = ()
     in_force: bool = False
     toward: str = ""
+    stamp: str = ""
 
     def lists(self, step: str) -> tuple[Members, ...]:
         """The lists of which a client at ``step`` needs a quorum each. The new list is first."""
@@ -75,8 +81,8 @@ class Record(NamedTuple):
         return dict(self.old + self.new)
 
     def of(self, id: str) -> Record:
-        """The same record for the master ``id``."""
-        return self._replace(id=id)
+        """The same record for the master ``id``, without the stamp: that is of one write on one master."""
+        return self._replace(id=id, stamp="")
 
 
 class Seen(NamedTuple):
@@ -155,6 +161,7 @@ def encode(record: Record) -> bytes:
         "new": dict(record.new),
         "in_force": record.in_force,
         "toward": record.toward,
+        "stamp": record.stamp,
     }
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -181,6 +188,7 @@ def decode(data: bytes) -> Record:
             _members(fields["new"]),
             fields["in_force"],
             _toward(fields["toward"]),
+            _stamp(fields.get("stamp", "")),
         )
         lists_of = {OLD: record.old, JOINT: record.old and record.new, NEW: record.new}
         if bool(record.epoch) != bool(steps) or not all(lists_of[step] for step in steps):
@@ -210,6 +218,10 @@ def _toward(value: Any) -> str:
     if value not in ("", OLD, NEW):
         raise ValueError
     return str(value)
+
+
+def _stamp(value: Any) -> str:
+    return "" if value == "" else _id(value)
 
 
 def _members(value: Any) -> Members:

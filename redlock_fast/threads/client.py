@@ -761,7 +761,7 @@ class FastRedlock(BaseClient):
 
         Examples:
             >>> client.reconfigure(new, joint_with=old)    # first on every client
-            >>> client.reconfigure(new)                    # then on every client, 2 * max_ttl later
+            >>> client.reconfigure(new)                    # then on every client, 4 * max_ttl later
 
         Raises:
             ConfigError: An invalid list; or neither list is one that this client has now, because two clients

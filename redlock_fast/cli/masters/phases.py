@@ -9,11 +9,13 @@
     NEW        clients at "new"
 
 A quorum of the old list and a quorum of the new list may have no master in common. So between a lease of the
-old list alone and a lease of the new list alone, clients must be at "joint" for 2 * ``max_ttl``. Safety
-does not depend on what is known of clients:
+old list alone and a lease of the new list alone, clients must be at "joint" for a while (``wait_seconds``).
+Safety does not depend on what is known of clients:
 
 - A phase is *written* when a quorum of each list has it. Then no client of a forbidden step has a quorum.
-- PHASE_2 is written 2 * ``max_ttl`` after TO_NEW was written, and PHASE_1 as long after TO_OLD.
+- PHASE_2 is written WAIT_FACTOR * ``max_ttl`` after TO_NEW was written, and PHASE_1 as long after TO_OLD.
+  All that time a quorum of each list kept the record of that write. So no client has seen a quorum with the
+  record before within that time, and none writes it back to a master that lost its own (proof/records.py).
 - On a master that has TO_NEW or TO_OLD, connections are cut after that: each client compares its lists again.
 - TO_NEW and TO_OLD are phases of their own. Of two commands that move in opposite directions at the same
   time, at most one writes its direction on a quorum of each list; only then it allows another step.
@@ -28,6 +30,7 @@ from enum import Enum
 from typing import Literal, NamedTuple
 
 from ...algorithm.quorum import quorum
+from ...masters.membership import CONFIRMED_FOR
 from .. import exit_codes
 
 Command = Literal["start", "finish", "abort"]
@@ -70,10 +73,13 @@ ENDS: dict[Command, tuple[Phase, ...]] = {
 }
 #: Where a command that is to end one phase begins, if the other phase comes before.
 BEGINS = {("finish", 2): Phase.PHASE_2, ("abort", 1): Phase.PHASE_1}
-#: How many ``max_ttl`` lie between the last lease of one list alone and the first one of the other list
-#: alone. One is enough for the leases. Fencing tokens must rise, too, and they rest on clocks then
-#: (proof/fencing_change.py).
-WAIT_FACTOR = 2
+#: How many ``max_ttl`` fencing tokens need between the last lease of one list alone and the first one of the
+#: other list alone: they must rise, and they rest on clocks then (proof/fencing_change.py). One is enough for
+#: the leases.
+FENCING_FACTOR = 2
+#: How many ``max_ttl`` the command waits there: a client that believes in the record before must not write it
+#: back any more.
+WAIT_FACTOR = max(FENCING_FACTOR, CONFIRMED_FOR)
 #: Leases end by the clocks of masters and clients, which may differ by this share, and these seconds.
 DRIFT, GRANULARITY = 0.01, 0.1
 OTHER_LISTS = "the records of these masters are about other lists than --from and --to"

@@ -105,6 +105,14 @@ class Reading:
         ahead = [answer.ahead for answer in self.answers.values()]
         return max(least for least, _ in ahead) - min(most for _, most in ahead) if ahead else 0.0
 
+    def kept(self, before: Reading, masters: frozenset[int]) -> frozenset[int]:
+        """Those of ``masters`` whose record is still the very one of ``before``: each write has a stamp."""
+        return frozenset(
+            master
+            for master in masters & self.answers.keys() & before.answers.keys()
+            if self.answers[master].data == before.answers[master].data
+        )
+
     def duplicates(self) -> list[tuple[int, int]]:
         """Pairs of masters that are one server, or of which one is a copy of the other."""
         firsts: dict[str, int] = {}
@@ -169,15 +177,20 @@ class Masters:
 
         Returns the masters where both was done.
         """
-        record = self._record(reading, state)
+        record, stamp = self._record(reading, state), new_id()
         numbers = {server: master for master, server in enumerate(self.servers.all)}
 
         def change(server: Server) -> bool:
             master = numbers[server]
             if master not in reading.answers:
                 return False
+            answer = reading.answers[master]
             own = record.of(reading.ids[master])
-            return write_record(server, self._prefix, reading.answers[master].data, own)
+            # What another run has written here, and this one completes, keeps its stamp: neither of two such
+            # runs makes the other one wait again.
+            same = answer.record is not None and answer.record.terms == own.terms
+            kept = answer.record.stamp if same and answer.record else ""
+            return write_record(server, self._prefix, answer.data, own._replace(stamp=kept or stamp))
 
         done = self.servers.each(change, self._timeout)
         return frozenset(master for master, one in enumerate(done) if one)

@@ -81,8 +81,14 @@ def _change(masters: Masters, command: Command, number: int | None) -> Done | Re
     """Follow the rules of the phases until the command has ended. ``number``: of the phase to end."""
     own: Write | Wait | None = None
     attempts, changed = 0, False
+    written: frozenset[int] = frozenset()
+    before: Reading | None = None
     while True:
         reading = masters.read()
+        if isinstance(own, Wait) and before:
+            # A master may have lost its record meanwhile, and may have had that of the phase before again.
+            kept = reading.kept(before, written)
+            own = own if reading.lists.written(kept, own.state.phase) else None
         if problem := _problem(masters.servers, reading):
             return problem
         action = follow(command, reading.lists, reading.seen, reading.clients(), own, number)
@@ -95,7 +101,7 @@ def _change(masters: Masters, command: Command, number: int | None) -> Done | Re
             seconds = wait_seconds(reading.max_ttl, reading.late)
             print_error(f"waiting {seconds:.1f} s, until every lease that was granted before has ended")
             time.sleep(seconds)
-            own = action
+            own, before = action, reading
             continue
         print_error(f"writing {action.state.phase.title}, epoch {action.state.epoch}")
         written = masters.write(reading, action.state)

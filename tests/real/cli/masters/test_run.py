@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from redlock_fast import cli
 from redlock_fast.cli import exit_codes
 from redlock_fast.embedded import Masters
 from redlock_fast.masters.marks import MARK_KEY, Mark, encode_mark
-from redlock_fast.masters.membership import KEY, Record, decode, encode
+from redlock_fast.masters.membership import CONFIRMED_FOR, KEY, Record, decode, encode
 
 Raw = Callable[[Masters], list[redis.Redis]]
 #: Seconds. The command waits so long before phase 2.
@@ -262,6 +263,33 @@ def test_killed_after_each_write(
     assert int(process.stdout) >= 2, "runs"
     assert operator.phase("status") == (0, end)
     assert len({record_of(node).terms for node in raw(valkey)}) == 1
+
+
+@pytest.mark.parametrize("quorum", [False, True])
+def test_a_record_that_was_lost_in_the_wait(
+    operator: Operator, valkey: Masters, raw: Raw, monkeypatch: pytest.MonkeyPatch, quorum: bool
+) -> None:
+    """Clients gave it back. Meanwhile the master may have had the record before, and other clients saw it.
+
+    So the command waits again, unless the other masters are a quorum of each list.
+    Catches: a phase that is read again after the wait by its terms only.
+    """
+    nodes, sleep = raw(valkey), time.sleep
+    assert operator.phase("start") == (0, "phase 1")
+    waited: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        for node in nodes[: 1 if quorum else 2] if len(waited) == 1 else ():
+            record = record_of(node)
+            assert record.steps == ("joint",)
+            node.set(KEY, encode(record.of(record.id)))
+        sleep(seconds)
+
+    monkeypatch.setattr(time, "sleep", wait)
+    assert operator.phase("finish") == (0, "phase 2")
+    assert len([one for one in waited if one > CONFIRMED_FOR * MAX_TTL]) == (1 if quorum else 2)
+    assert all(record_of(node).stamp for node in nodes)
 
 
 def test_two_commands_at_the_same_time(operator: Operator, valkey: Masters, raw: Raw) -> None:
