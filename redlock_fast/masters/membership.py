@@ -53,7 +53,7 @@ class Record(NamedTuple):
     lists; ``old`` is empty between changes. ``in_force``: every master of the lists had this record once.
     ``toward``: "new" or "old", where only JOINT is allowed: the list that clients may use alone afterwards.
     ``stamp``: a random word of the operator's write; "": a client wrote it. So the operator sees whether a
-    master had lost its record meanwhile, and got the same one back from a client.
+    master has lost its record since, and has got the same one back from a client.
     """
 
     id: str

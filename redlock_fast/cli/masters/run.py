@@ -86,7 +86,7 @@ def _change(masters: Masters, command: Command, number: int | None) -> Done | Re
     while True:
         reading = masters.read()
         if isinstance(own, Wait) and before:
-            # A master may have lost its record meanwhile, and may have had that of the phase before again.
+            # A master may have lost its record in that time, and may have had that of the phase before again.
             kept = reading.kept(before, written)
             own = own if reading.lists.written(kept, own.state.phase) else None
         if problem := _problem(masters.servers, reading):

@@ -269,7 +269,7 @@ def test_killed_after_each_write(
 def test_a_record_that_was_lost_in_the_wait(
     operator: Operator, valkey: Masters, raw: Raw, monkeypatch: pytest.MonkeyPatch, quorum: bool
 ) -> None:
-    """Clients gave it back. Meanwhile the master may have had the record before, and other clients saw it.
+    """Clients gave it back. Before that the master may have had an earlier record, which other clients saw.
 
     So the command waits again, unless the other masters are a quorum of each list.
     Catches: a phase that is read again after the wait by its terms only.
