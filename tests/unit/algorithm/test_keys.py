@@ -37,6 +37,16 @@ def test_the_whole_key_counts() -> None:
             key_of(prefix, name)
 
 
+@cases("name", ["a:redlock-fast:masters", "a:redlock-fast:witness", "redlock-fast:redlock-fast:witness"])
+def test_a_name_without_a_prefix_makes_no_key_of_clients_with_one(name: str) -> None:
+    """Catches: a lock in place of the record of masters of the clients that have the prefix ``a:``."""
+    for prefix in (b"", b"x:"):
+        with pytest.raises(ConfigError, match="uses itself"):
+            key_of(prefix, name)
+    for other in ("a:redlock-fast:orders", "a:masters"):
+        assert key_of(b"", other) == other.encode()
+
+
 @cases("name", ["masters", "masters:mark:1", "witness"])
 def test_a_prefix_and_a_name_make_no_key_of_clients_without_a_prefix(name: str) -> None:
     """Catches: a lock in place of the record of masters, which those clients then find damaged."""
