@@ -18,9 +18,9 @@ import redis
 from support.commands import Command, first_line, running
 from support.python_process import PythonProcess, run_python
 from support.thorough import MORE
-from support.waiting import PROCESS_DEADLINE
+from support.waiting import PATIENT, PROCESS_DEADLINE
 
-from redlock_fast import cli
+from redlock_fast import ConfigError, ShardedRedlock, cli
 from redlock_fast.cli import exit_codes
 from redlock_fast.embedded import Masters
 from redlock_fast.masters.marks import MARK_KEY, Mark, encode_mark
@@ -216,6 +216,27 @@ def test_a_whole_change(operator: Operator, valkey: Masters, raw: Raw) -> None:
     assert operator.phase("abort") == (exit_codes.FAILED, "new list")
     for node, id in zip(nodes, ids, strict=True):
         assert (record_of(node).id, record_of(node).steps, len(record_of(node).new)) == (id, ("new",), 5)
+
+
+def test_a_master_of_a_group_is_replaced(operator: Operator, valkey: Masters) -> None:
+    """docs/scaling.md. Catches: a page that leaves out ``start``, without which clients refuse to work."""
+    lists = [{"group": valkey.urls[:3]}, {"group": [*valkey.urls[:2], valkey.urls[3]]}]
+    sides = ("--from", ",".join(lists[0]["group"]), "--to", ",".join(lists[1]["group"]))
+    options: Any = {"ttl": MAX_TTL, "max_ttl": MAX_TTL, "check_masters": "auto", **PATIENT}
+    with ShardedRedlock(lists[0], **options) as old, old.lock("r"):
+        pass
+    with (
+        ShardedRedlock(lists[1], joint_with=lists[0], **options) as early,
+        pytest.raises(ConfigError, match="it expects the masters"),
+    ):
+        early.acquire("r")
+    assert operator.phase("start", *sides) == (0, "phase 1")
+    with ShardedRedlock(lists[1], joint_with=lists[0], **options) as joint, joint.lock("r"):
+        pass
+    assert operator.phase("finish", *sides, "--phase", "1") == (0, "phase 2")
+    with ShardedRedlock(lists[1], **options) as new, new.lock("r"):
+        pass
+    assert operator.phase("finish", *sides, "--phase", "2") == (0, "new list")
 
 
 def test_the_way_back(operator: Operator, valkey: Masters, raw: Raw) -> None:
