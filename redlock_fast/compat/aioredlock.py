@@ -176,8 +176,13 @@ class Aioredlock:
     async def is_locked(self, resource_or_lock: str | Lock) -> bool:
         """Ask the masters whether a resource, or that of a Lock object, is locked now by any holder.
 
-        Raises LockRuntimeError if too few masters answer. ``Lock.valid`` tells of the object, without I/O.
+        Raises LockRuntimeError if too few masters answer, and ConfigError (a TypeError) for anything that is
+        neither. ``Lock.valid`` tells of the object, without I/O.
         """
+        if not isinstance(resource_or_lock, (str, Lock)):
+            raise ConfigError(
+                f"is_locked() takes a Lock of this class or a str, not {type(resource_or_lock).__name__}"
+            )
         resource = resource_or_lock.resource if isinstance(resource_or_lock, Lock) else resource_or_lock
         with translated(ERRORS):
             return await self._client.locked(encodable(resource))

@@ -69,6 +69,8 @@ async def test_aioredlock(valkey: Masters, options: Options) -> None:
     assert await manager.get_active_locks() == [lock]
     assert await other.is_locked("r")
     assert await lock.is_locked()
+    with pytest.raises(TypeError, match="a Lock of this class or a str, not int"):
+        await other.is_locked(12345)  # type: ignore[arg-type]
     with pytest.raises(LockAcquiringError):
         await other.lock("r", lock_timeout=60)
     await lock.extend()
