@@ -47,6 +47,7 @@ from .options import CheckMasters, Decide, EngineName, ListOf, Master, NoOptions
 from .owner_names import check_owner, thread_owner
 
 L = TypeVar("L")
+H = TypeVar("H")
 
 #: Seconds; ten years.
 MAX_RETENTION = 3.2e8
@@ -88,6 +89,21 @@ def refuse_copy(client: object) -> NoReturn:
         f"{type(client).__name__} cannot be copied or pickled: make a client in each process, "
         "with the same settings"
     )
+
+
+def refuse_copy_of_hold(holder: object) -> NoReturn:
+    """The ``__reduce__`` of what holds a lock, for copy and pickle: two objects would hold one lease."""
+    raise TypeError(
+        f"{type(holder).__name__} cannot be copied or pickled: two objects would hold one lock; "
+        "make another one from the client"
+    )
+
+
+def view_of(holder: H) -> H:
+    """Another object of the class of ``holder``, with the same fields. The caller changes what differs."""
+    view = object.__new__(type(holder))
+    view.__dict__.update(holder.__dict__)
+    return view
 
 
 class BaseClient:

@@ -17,7 +17,7 @@ from ..algorithm.renewal_schedule import LATE, UNCONFIRMED
 from ..errors import ConfigError
 from ..telemetry import LOG_INTERVAL, log_error
 from ..wire.text import quoted
-from .client_base import BaseClient
+from .client_base import BaseClient, refuse_copy_of_hold
 from .config import number
 from .owner_names import check_owner, default_owner
 
@@ -192,6 +192,8 @@ class LeaderState:
         self._make_lock = make_lock
         self._term: Term | None = None
         self._new_lock(lambda lock, reason: None)  # raises ConfigError for a bad name now
+
+    __reduce__ = refuse_copy_of_hold
 
     def _new_lock(self, on_lost: Callable[[Any, str], Any]) -> Any:
         """The lock of the next term."""

@@ -6,7 +6,6 @@ the client sends nothing between the first enter and the last leave, unless the 
 
 from __future__ import annotations
 
-import copy
 import weakref
 from collections.abc import Callable, Hashable
 from types import TracebackType
@@ -15,7 +14,7 @@ from typing import Any, NoReturn, Self
 from ..algorithm.quorum import drift
 from ..errors import ConfigError, Contended, ContendedTimeout, LockLost
 from ..wire.text import quoted
-from .client_base import BaseClient
+from .client_base import BaseClient, refuse_copy_of_hold, view_of
 from .config import number
 from .owner_queue import Turn, turn_of
 from .owners import NamedOwner, Owner, Ownership
@@ -57,6 +56,8 @@ class Reentrant:
         self._names: dict[Hashable, Ownership] = {}
         self._parent: Reentrant | None = None
 
+    __reduce__ = refuse_copy_of_hold
+
     def owned_by(self, owner: Hashable) -> Self:
         """A view of this lock for a named owner, in any thread or task. No I/O.
 
@@ -70,7 +71,7 @@ class Reentrant:
         Raises:
             TypeError: A name that is not hashable.
         """
-        view = copy.copy(self)
+        view = view_of(self)
         view._owner = NamedOwner(self._names, owner)
         view._parent = self._parent or self  # on_lost gets it, so it must live as long
         return view

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar, get_args
 
@@ -12,6 +11,7 @@ from ..algorithm.lease import KEEP_AT_EXIT, ExtendOutcome, Lease
 from ..algorithm.lock_kind import wire_ttl
 from ..errors import ClientClosed, ConfigError, Contended, LockAlreadyHeld
 from ..wire.text import quoted
+from .client_base import refuse_copy_of_hold, view_of
 from .config import check_choice, check_timeout, number
 from .lock_state import LockState
 from .options import IfTaken
@@ -63,6 +63,8 @@ class SingleRunState(Generic[L]):
         self._keep_until = 0.0
         self._new_lock("name" if callable(resource) else resource)  # raises ConfigError, before the first run
 
+    __reduce__ = refuse_copy_of_hold
+
     def __repr__(self) -> str:
         name = self._resource
         shown = getattr(name, "__qualname__", repr(name)) if callable(name) else quoted(name)
@@ -80,7 +82,7 @@ class SingleRunState(Generic[L]):
 
     def _for_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The single run of one call of a decorated function."""
-        run = copy.copy(self)
+        run = view_of(self)
         run._lock, run._entered = None, False
         if callable(self._resource):
             run._resource = self._resource(*args, **kwargs)
