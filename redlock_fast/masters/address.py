@@ -15,8 +15,18 @@ from ..errors import ConfigError, needs
 from ..wire.text import redacted
 from .sentinel import SENTINEL_SCHEMES, Discovery, Service, WrongPart, parse_sentinel_url, port_of
 
-#: Prefixes of settings that the pools of redis-py add for themselves.
-_POOL_SETTINGS = ("maint", "oss_cluster", "orig_", "himport", "retry", "health_check")
+#: Prefixes of settings that are of a pool of redis-py, or that such a pool adds for itself. One connection to
+#: each master has no pool: a URL that other programs use, too, may have these, and they change nothing here.
+_POOL_SETTINGS = (
+    "max_connections",
+    "timeout",
+    "maint",
+    "oss_cluster",
+    "orig_",
+    "himport",
+    "retry",
+    "health_check",
+)
 #: Prefixes of settings of valkey-py that redis-py does not have, or that name valkey-py to the master. Its
 #: clients have a ``protocol`` of 2 by default.
 _VALKEY_SETTINGS = ("valkey_", "cache_", "client_cache", "lib_", "protocol")
@@ -195,6 +205,11 @@ def _from_client(client: Any) -> tuple[Any, dict[str, Any]]:
     if pool is None or connection_class is None or ".asyncio" in connection_class.__module__:
         raise ConfigError(
             f"masters: each must be a URL or a (blocking) redis.Redis client, not {type(client).__name__}"
+        )
+    if connection_class.__module__.startswith("fakeredis"):
+        raise ConfigError(
+            "masters: a client of fakeredis has no server, and so no votes: "
+            "tests start real servers with redlock_fast.embedded.Masters (docs/recipes/fault-tests.md)"
         )
     if hasattr(pool, "sentinel_manager"):
         raise ConfigError(

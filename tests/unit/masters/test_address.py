@@ -117,6 +117,12 @@ def test_settings_of_a_url(scheme: str) -> None:
     assert isinstance(connection, redis.SSLConnection) == (scheme in ("rediss", "valkeys"))
 
 
+def test_settings_of_a_pool_are_left_out() -> None:
+    """A URL that other programs of a service use, too."""
+    url = "redis://10.0.0.1?max_connections=20&timeout=5&health_check_interval=30&retry_on_timeout=true"
+    assert target(url).name == "10.0.0.1:6379/0"
+
+
 def test_settings_of_a_tls_url() -> None:
     connection = settings("rediss://10.0.0.1?ssl_ca_certs=/ca.crt&ssl_certfile=/me.crt&ssl_keyfile=/me.key")
     assert (connection.ca_certs, connection.certfile, connection.keyfile) == ("/ca.crt", "/me.crt", "/me.key")
@@ -334,6 +340,13 @@ def test_sentinel_clients_are_refused() -> None:
     service = Sentinel([("10.0.0.1", 26379)]).master_for("locks")
     with pytest.raises(ConfigError, match="Sentinel"):
         target(service)
+
+
+def test_fakeredis_clients_are_refused() -> None:
+    """Catches: a client that is accepted, and has no quorum for a reason that names an internal class."""
+    fakeredis = pytest.importorskip("fakeredis", reason="fakeredis is not installed")
+    with pytest.raises(ConfigError, match=r"fakeredis has no server.*embedded\.Masters"):
+        target(fakeredis.FakeRedis())
 
 
 def test_asyncio_clients_are_refused() -> None:
