@@ -11,9 +11,9 @@ import contextlib
 import errno
 import socket
 import ssl
-from time import monotonic
 from typing import Any
 
+from .clock import monotonic
 from .contract import PROTOCOL_ERROR
 from .tls_errors import move
 

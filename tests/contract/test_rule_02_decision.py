@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from support.fleet import ENOUGH, LONG, SOON, MakeFleet, Stopwatch, acquire, set_words
 from support.letters import ANSWERS, kinds, votes_at_timeout
 from support.scripted import Answer, always, failing, granting, refusing, silent
+from support.waiting import DEADLINE
 
-from redlock_fast.engine.contract import FAULT, NO_REPLY, Wait
+from redlock_fast.engine.contract import FAULT, NO_REPLY, Votes, Wait
 
 
 @pytest.mark.parametrize(
@@ -192,3 +195,16 @@ def test_decision_does_not_hang_on_the_order_of_masters(fleet: MakeFleet) -> Non
         votes = future.result(SOON)
         assert votes.values[last] == 6
         assert votes.granted == 2
+
+
+def test_a_stopped_clock_of_python_does_not_stop_the_deadline(fleet: MakeFleet) -> None:
+    """Catches: a call of the pure engine that never ends in a test which stops the time with freezegun."""
+    freezegun = pytest.importorskip("freezegun", reason="freezegun is not installed")
+    f = fleet(silent, silent)
+    answers: list[Votes] = []
+    with freezegun.freeze_time("2026-01-01"):
+        asking = threading.Thread(target=lambda: answers.append(f.ask(acquire(b"k", f.all), 1, 0.05)))
+        asking.daemon = True
+        asking.start()
+        asking.join(DEADLINE)
+    assert [votes.values for votes in answers] == [(NO_REPLY, NO_REPLY)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from math import inf
-from time import monotonic
 
+from ..clock import monotonic
 from ..contract import BACKLOG, FAULT, ConnectionState
 from .connection import Connection
 from .resend import ResendQueue

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
-from time import monotonic
 from typing import Any, TypeVar
 
 from ...wire.commands import Dialect
+from ..clock import monotonic
 from ..contract import (
     FAULT,
     LAG_AFTER,

@@ -17,9 +17,9 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
-from time import monotonic
 from typing import TypeVar
 
+from ..clock import monotonic
 from ..contract import FAULT, NOT_ASKED
 from ..mutex import new_mutex
 from .channel import MasterChannel

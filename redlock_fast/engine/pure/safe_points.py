@@ -12,9 +12,9 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
-from time import monotonic
 from typing import Any, TypeVar
 
+from ..clock import monotonic
 from ..signals import SIGNALS, pthread_sigmask
 
 T = TypeVar("T")
