@@ -22,6 +22,9 @@ MAX_REPLIES = 50
 MAX_ANSWER = 128 << 10
 MAX_ANSWERS = 512 << 10
 RECEIVE_SIZE = 1 << 16
+CLOSED = "connection closed by the master"
+#: A proxy that does not know the first command of a connection, HELLO, closes it without a reply.
+CLOSED_AT_ONCE = f"{CLOSED} before its first reply, as by twemproxy: a master is reached without such a proxy"
 
 
 class Pushed(ProtocolError):
@@ -39,6 +42,7 @@ class BoundedSocket:
         self._timeout = timeout
         self._waits = True
         self._received = bytearray()
+        self._silent = True  # nothing was received yet
         self._scan = NEW
         self._reply_bytes = 0  # how many bytes of ``_received`` are the rest of a complete reply
         self._on_write()
@@ -107,7 +111,8 @@ class BoundedSocket:
                 return  # TLS without plaintext
             raise
         if not data:
-            raise ConnectionError("connection closed by the master")
+            raise ConnectionError(CLOSED_AT_ONCE if self._silent else CLOSED)
+        self._silent = False
         self._bytes += len(data)
         if self._bytes > MAX_ANSWERS:
             raise ProtocolError("more than was asked for")
