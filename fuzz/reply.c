@@ -24,10 +24,10 @@ static verdict judge(const char *data, size_t size) {
 /* The prefix of that size: partial, or the same result, and a malformed prefix makes the whole malformed. */
 static void check_prefix(const char *data, verdict whole, size_t size) {
     verdict v = judge(data, size);
-    if (v.kind == REPLY_MALFORMED) {
-        CHECK(whole.kind == REPLY_MALFORMED);
+    if (v.kind >= REPLY_MALFORMED) {
+        CHECK(whole.kind >= REPLY_MALFORMED);
     } else if (v.kind == REPLY_PARTIAL) {
-        CHECK(whole.kind == REPLY_PARTIAL || whole.kind == REPLY_MALFORMED || size < whole.end);
+        CHECK(whole.kind == REPLY_PARTIAL || whole.kind >= REPLY_MALFORMED || size < whole.end);
     } else {
         CHECK(v.kind == whole.kind && v.end == whole.end && v.end <= size);
         CHECK(v.kind != REPLY_NUMBER || v.number == whole.number);
@@ -48,7 +48,7 @@ static void check_pieces(chance *c, const char *data, verdict whole, size_t size
         CHECK(scan.looked <= 2 * came && system_state.work <= 2 * came);
     }
     CHECK(v.kind == whole.kind);
-    if (v.kind == REPLY_PARTIAL || v.kind == REPLY_MALFORMED) return;
+    if (v.kind == REPLY_PARTIAL || v.kind >= REPLY_MALFORMED) return;
     CHECK(v.end == whole.end && (v.kind != REPLY_NUMBER || v.number == whole.number));
     CHECK(!scan.at && !scan.searched && !scan.tail && !scan.depth);
 }
@@ -64,7 +64,7 @@ static void check_stream(chance *c, const char *data, size_t size) {
             for (int times = 0; times < 4; times++) check_prefix(data, whole, 1 + below(c, size - 1));
             if (whole.kind > REPLY_PARTIAL && whole.kind < REPLY_MALFORMED) check_prefix(data, whole, whole.end - 1);
         }
-        if (whole.kind == REPLY_PARTIAL || whole.kind == REPLY_MALFORMED) return;
+        if (whole.kind == REPLY_PARTIAL || whole.kind >= REPLY_MALFORMED) return;
         CHECK(whole.end >= 3 && whole.end <= size);
         CHECK(!memcmp(data + whole.end - 2, "\r\n", 2));
     }

@@ -273,10 +273,12 @@ static const char *process_reply(hub *h, int master, enum reply_kind kind, reply
     return NULL;
 }
 
+#define UNASKED_FOR "more than was asked for"
+
 /* Pays for a push or an attribute of this size. Returns what is wrong with it, or NULL. */
 static const char *spend_push_credit(hub_link *l, size_t size) {
     l->push_credit -= size > HUB_UNSOLICITED_LEAST ? (int64_t)size : HUB_UNSOLICITED_LEAST;
-    return l->push_credit < 0 ? "more than was asked for" : NULL;
+    return l->push_credit < 0 ? UNASKED_FOR : NULL;
 }
 
 /* Gives every whole reply to its request. Returns 0 if no reply came: pushes and incomplete replies do not count.
@@ -296,6 +298,8 @@ static int process_input(hub *h, int master, int64_t now) REQUIRES(h) {
             l->pushes++;
             if (!hub_handle_push(h, master, in.data, in.size)) keys_flushed = HUB_FLUSHED;
         } else if (kind == REPLY_MALFORMED) wrong = "malformed reply";
+        else if (kind == REPLY_TOO_LONG)
+            wrong = *in.data == '>' && most_pushed < REPLY_MAX_PUSH ? UNASKED_FOR : "reply is too long";
         else if (kind != REPLY_ATTRIBUTE) {
             if (!replies++ && l->flushed) measure_round_trip(h, l, link_oldest_pending(l), now);
             const link_slot *slot = link_oldest_pending(l);

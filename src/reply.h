@@ -17,7 +17,8 @@ enum reply_kind {
     REPLY_OTHER,     /* a whole reply of another shape, such as an error */
     REPLY_PUSH,      /* RESP3: not a reply to a request */
     REPLY_ATTRIBUTE, /* RESP3: the reply itself follows */
-    REPLY_MALFORMED
+    REPLY_MALFORMED,
+    REPLY_TOO_LONG /* it begins well, and is or will be longer than the caller allows */
 };
 
 #define REPLY_MAX (4u << 10)        /* bytes of a whole reply */
@@ -128,7 +129,7 @@ static inline enum reply_kind reply_resume(reply_bytes in, size_t most, reply_sc
                 return REPLY_MALFORMED;
             size_t after = line + 2;
             if (length >= 0) s->tail = after + (size_t)length;
-            if (s->tail + 2 > most || after + REPLY_LEAST * (size_t)items > most) return REPLY_MALFORMED;
+            if (s->tail + 2 > most || after + REPLY_LEAST * (size_t)items > most) return REPLY_TOO_LONG;
             if (!s->tail) s->at = s->searched = after;
             if (items) {
                 if (s->depth == REPLY_MAX_DEPTH) return REPLY_MALFORMED;
@@ -152,7 +153,7 @@ static inline enum reply_kind reply_resume(reply_bytes in, size_t most, reply_sc
         reply_restart(s);
         return *in.data == '>' ? REPLY_PUSH : *in.data == '|' ? REPLY_ATTRIBUTE : REPLY_OTHER;
     }
-    return in.size >= most ? REPLY_MALFORMED : REPLY_PARTIAL;
+    return in.size >= most ? REPLY_TOO_LONG : REPLY_PARTIAL;
 }
 
 /* Finds the next reply, whose scan may have begun: its kind, its end and, if it is fixed, its number. A push has

@@ -53,6 +53,10 @@ def without_arguments(error: str) -> str:
     return re.split(r",? with args beginning", error, maxsplit=1)[0]
 
 
+class TooLong(ProtocolError):
+    """A reply is, or will be, longer than the caller allows."""
+
+
 class Scan(NamedTuple):
     """The state of a partial scan. All fields but ``looked`` and ``open`` are offsets in the data.
 
@@ -109,7 +113,7 @@ def resume(
             looked += end - at
             tail, items = _line(kind, bytes(data[at + 1 : end]), end + 2)
             if tail + 2 > limit or end + 2 + _LEAST * items > limit:
-                raise ProtocolError("reply is too long")
+                raise TooLong("reply is too long")
             if not tail:
                 at = searched = end + 2
             if items:
@@ -135,7 +139,7 @@ def resume(
         if not open_arrays:
             return at, Scan(looked=looked)
     if stop == limit:
-        raise ProtocolError("reply is too long")
+        raise TooLong("reply is too long")
     return PARTIAL, Scan(start, at, searched, tail, tuple(open_arrays), looked)
 
 

@@ -13,7 +13,7 @@ PUSH = invalidate(b"k")
 NOISE = {"push": PUSH, "attribute": b"|1\r\n+k\r\n:1\r\n"}
 #: So many of either are allowed.
 MOST = UNSOLICITED // UNSOLICITED_LEAST
-WHY = "protocol error"
+WHY = "protocol error: more than was asked for"
 
 
 @pytest.mark.parametrize("noise", NOISE.values(), ids=NOISE)

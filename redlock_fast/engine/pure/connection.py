@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from ...wire.commands import Dialect, checked
-from ...wire.resp import MAX_PUSH, MAX_REPLY, NEW, PARTIAL, ProtocolError, Scan, error_code, resume
+from ...wire.resp import MAX_PUSH, MAX_REPLY, NEW, PARTIAL, ProtocolError, Scan, TooLong, error_code, resume
 from ...wire.text import clean
 from ..contract import (
     FAULT,
@@ -39,6 +39,8 @@ LAST_SENDS = 16
 #: The replies of a fixed form and their votes: by far the most of all replies.
 FIXED = {b"+OK\r\n": 1, b"$-1\r\n": 0, b"_\r\n": 0} | {b":%d\r\n" % n: n for n in range(10)}
 LONGEST_FIXED = len(b"+OK\r\n")
+#: What is wrong with pushes and attributes of more bytes than the requests allow (rule 13).
+UNASKED_FOR = "more than was asked for"
 #: The first bytes of an error reply.
 ERRORS = b"-!"
 INT64_MAX = (1 << 63) - 1
@@ -238,8 +240,13 @@ class Connection:
 
     def _scan(self) -> int:
         """Where the first reply ends, or PARTIAL."""
-        before = self.scan
-        end, self.scan = resume(self.incoming, before, MAX_REPLY, min(MAX_PUSH, self.push_credit))
+        before, most_pushed = self.scan, min(MAX_PUSH, self.push_credit)
+        try:
+            end, self.scan = resume(self.incoming, before, MAX_REPLY, most_pushed)
+        except TooLong:
+            if self.incoming.startswith(b">") and most_pushed < MAX_PUSH:
+                raise ProtocolError(UNASKED_FOR) from None
+            raise
         self.channel.scanned += self.scan.looked - before.looked
         if end != PARTIAL:
             self.scan = NEW
@@ -254,7 +261,7 @@ class Connection:
             if not self.channel.subscriptions.on_push(self.channel.index, push):
                 raise ConnectionError(FLUSHED)
         if self.push_credit < 0:
-            raise ProtocolError("more than was asked for")
+            raise ProtocolError(UNASKED_FOR)
 
     def _on_reply(self, end: int, value: int, detail: str | bytes, now: float) -> None:
         """Gives the reply to the oldest pending request."""
