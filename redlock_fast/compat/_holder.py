@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from typing import Any
 
 from .. import Lock
 from ._clients import keep
-
-#: The process and the thread that hold a reentrant lock: in a child of fork a thread has the same number.
-Owner = tuple[int, int]
-
-
-def this_owner() -> Owner:
-    return os.getpid(), threading.get_ident()
+from ._holds import Hold, task_holds, thread_holds
 
 
 class LockHolder:
-    """Base class of lock objects. ``_lock``: the lock that this object has acquired, for all threads."""
+    """Base class of lock objects that threads share. Each thread has the hold that it acquired itself."""
 
-    _lock: Lock | None = None
+    def __init__(self) -> None:
+        self._holds = thread_holds()
+
+    @property
+    def _lock(self) -> Lock | None:
+        """The lock that the calling thread extends and releases."""
+        lock: Lock | None = self._holds.current().lock
+        return lock
+
+    def _own_hold(self) -> Hold | None:
+        """What the calling thread itself has acquired and not released, for a reentrant lock."""
+        own = self._holds.own()
+        return own if own is not None and own.depth else None
 
     def _acquire_lock(self, lock: Lock, *args: Any) -> bool:
         """Acquire ``lock`` and store it. An exception leaves it released, since its caller has no lock."""
@@ -28,7 +32,7 @@ class LockHolder:
             granted = lock.acquire(*args)
             if granted:
                 keep(lock)
-                self._lock = lock
+                self._holds.begin(self._holds.owner()).grant(lock, lock.token)
             return granted
         except BaseException:
             lock.release()  # a signal handler may raise after the grant
@@ -36,11 +40,26 @@ class LockHolder:
 
     def _release_lock(self) -> bool:
         """Release the stored lock. False: there is none, or its lease had ended."""
-        lock, self._lock = self._lock, None
-        if lock is None:
-            return False
+        lock = None
         try:
-            return lock.release()
+            hold = self._holds.current()
+            lock = hold.lock
+            if lock is None:
+                return False
+            hold.depth = 0
+            self._holds.end(hold, self._holds.owner())
+            hold.lock = None
+            alive: bool = lock.release()
+            return alive
         except BaseException:
-            lock.release()  # a signal handler raised, perhaps before the release began
+            lock = lock or self._lock
+            if lock is not None:
+                lock.release()  # a signal handler raised, perhaps before the release began
             raise
+
+
+class TaskLockHolder:
+    """Base class of lock objects that tasks share. Each task has the hold that it acquired itself."""
+
+    def __init__(self) -> None:
+        self._holds = task_holds()

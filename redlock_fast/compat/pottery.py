@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager
 from functools import partial, wraps
 from typing import Any, ClassVar, ParamSpec, TypeVar, Unpack
 
-from .. import AsyncLock, LockLost, QuorumUnavailable
+from .. import LockLost, QuorumUnavailable
 from .. import TooManyExtensions as OurTooManyExtensions
 from ..errors import ConfigError, reduced
 from ..locks.client_base import BaseClient
@@ -15,7 +15,8 @@ from ..locks.decorated import check_plain
 from ..locks.options import FastRedlockOptions
 from ._clients import keep_aio, shared, shared_aio
 from ._errors import translated
-from ._holder import LockHolder
+from ._holder import LockHolder, TaskLockHolder
+from ._holds import Hold, Owner, coroutine_function
 from ._masters import master_list
 from ._times import time_left
 
@@ -101,6 +102,7 @@ class _Settings:
         context_manager_timeout: float = -1,
         **options: Unpack[FastRedlockOptions],
     ) -> None:
+        super().__init__()  # the holder of the lock
         if not context_manager_blocking and context_manager_timeout != -1:
             raise ConfigError("context_manager_timeout must be -1 where context_manager_blocking is False")
         self.key = key
@@ -153,6 +155,8 @@ class _Settings:
 
 class Redlock(_Settings, LockHolder):
     """A lock with the signature of ``threading.Lock``; its lease ends after ``auto_release_time`` seconds.
+
+    A thread that acquired the lock releases and extends its own hold only; see [`AIORedlock`][].
 
     Examples:
         >>> with Redlock(key="orders:42", masters={redis.Redis(port=6379)}):
@@ -216,19 +220,28 @@ class Redlock(_Settings, LockHolder):
                 raise
 
 
-class AIORedlock(_Settings):
+class AIORedlock(_Settings, TaskLockHolder):
     """Redlock for asyncio. ``masters``: clients of ``redis.asyncio``, or anything that Redlock accepts.
 
     They have no default, as in pottery: without masters, methods raise ConfigError.
+
+    Any task may release the lock, as in pottery. But a task that acquired it itself releases and extends only
+    its own hold: when its lease has ended, and another task has acquired the same object, the late task
+    cannot release the lock of the other one.
     """
 
     _DEFAULT_MASTERS: ClassVar[tuple[str, ...]] = ()
-    _lock: AsyncLock | None = None
 
-    async def acquire(
+    @coroutine_function
+    def acquire(
         self, *, blocking: bool = True, timeout: float = -1, raise_on_redis_errors: bool | None = None
-    ) -> bool:
+    ) -> Coroutine[Any, Any, bool]:
         """See [`Redlock.acquire`][]. A cancelled acquire leaves no key on the masters."""
+        return self._acquire(self._holds.owner(), blocking, timeout, raise_on_redis_errors)
+
+    async def _acquire(
+        self, owner: Owner | None, blocking: bool, timeout: float, raise_on_redis_errors: bool | None
+    ) -> bool:
         client = shared_aio(self.masters, self._options)
         lock = client.lock(self.key, self.auto_release_time, max_extensions=self.num_extensions)
         try:
@@ -238,23 +251,36 @@ class AIORedlock(_Settings):
             return False
         if granted:
             keep_aio(lock)
-            self._lock = lock
+            self._holds.begin(owner).grant(lock, lock.token)
         return granted
 
-    async def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
+    @coroutine_function
+    def locked(self, *, raise_on_redis_errors: bool | None = None) -> Coroutine[Any, Any, float]:
         """See [`Redlock.locked`][]."""
-        return self._lock.remaining() if self._lock is not None else 0
+        return self._remaining(self._holds.current())
 
-    async def extend(self, *, raise_on_redis_errors: bool | None = None) -> None:
+    async def _remaining(self, hold: Hold) -> float:
+        return hold.lock.remaining() if hold.lock is not None else 0
+
+    @coroutine_function
+    def extend(self, *, raise_on_redis_errors: bool | None = None) -> Coroutine[Any, Any, None]:
         """See [`Redlock.extend`][]."""
-        if self._lock is None:
+        return self._extend(self._holds.current(), raise_on_redis_errors)
+
+    async def _extend(self, hold: Hold, raise_on_redis_errors: bool | None) -> None:
+        if hold.lock is None:
             raise self._error(ExtendUnlockedLock)
         with self._translated(raise_on_redis_errors, ExtendUnlockedLock):
-            await self._lock.extend(self.auto_release_time, confirm=True)
+            await hold.lock.extend(self.auto_release_time, confirm=True)
 
-    async def release(self, *, raise_on_redis_errors: bool | None = None) -> None:
+    @coroutine_function
+    def release(self, *, raise_on_redis_errors: bool | None = None) -> Coroutine[Any, Any, None]:
         """See [`Redlock.release`][]."""
-        lock, self._lock = self._lock, None
+        return self._release(self._holds.current(), self._holds.owner(), raise_on_redis_errors)
+
+    async def _release(self, hold: Hold, owner: Owner | None, raise_on_redis_errors: bool | None) -> None:
+        lock, hold.lock = hold.lock, None
+        self._holds.end(hold, owner)
         alive = lock is not None and await lock.release()
         client = shared_aio(self.masters, self._options)
         if self._doubtful(client, raise_on_redis_errors):

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import inspect
 import logging
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Coroutine, Iterable
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, TypeVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 from .. import AsyncFastRedlock, AsyncLock, Lock, LockLost, QuorumUnavailable
-from ..aio.rlock import current_task
 from ..algorithm.keys import encoded
 from ..errors import ConfigError
 from ..locks.config import check_lists
@@ -26,20 +24,15 @@ from ..locks.options import FastRedlockOptions
 from ..wire.text import quoted
 from ._clients import keep, keep_aio, masters_of, shared, shared_aio, with_specs
 from ._errors import Dictionary, translated
-from ._holds import Hold, TaskHolds, ThreadHold
+from ._holds import Hold, Holds, Owner, ThreadHold, coroutine_function, task_holds, thread_holds
 from ._masters import master_list, master_specs
 from ._names import encodable
 from ._times import check_seconds, time_left
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 logger: logging.Logger = logging.getLogger("redlock_fast")
 
 #: Matches a script that makes a lease last ARGV[2] milliseconds from now, as that of RedBeat does.
 _EXTENDS_FROM_NOW = re.compile(r"[^+]*'pexpire'\s*,\s*KEYS\[1\]\s*,\s*ARGV\[2\]\s*\)[^+]*")
-
-# The result is a coroutine, which the call makes in the task that calls. Before Python 3.12 no mark says so.
-_coroutine_function: Callable[[F], F] = getattr(inspect, "markcoroutinefunction", lambda function: function)
 
 
 def _library_of(client: type[Any]) -> str:
@@ -184,12 +177,16 @@ class QuorumLock(_Settings):
 
     ``local.token``: the token of the held lock, or None. A program may set it to the token of a lock that
     another object or process acquired, to release or extend that lock here.
+
+    With ``thread_local``, the default, only the thread that acquired the lock may release it. Otherwise any
+    thread may. But a thread that acquired the lock itself releases and extends only its own hold: when its
+    lease has ended, and another thread has acquired the same object, it cannot release the lock of that one.
     """
 
     def __init__(self, redis: Any, name: str | bytes | memoryview | int, *args: Any, **settings: Any) -> None:
         super().__init__(redis, name, *args, **settings)
         self._client = shared(self.masters, self.options)
-        self.local: Hold = ThreadHold() if self.thread_local else Hold()
+        self.local: ThreadHold | Holds = ThreadHold() if self.thread_local else thread_holds()
 
     def acquire(
         self,
@@ -210,7 +207,9 @@ class QuorumLock(_Settings):
                 granted = lock.acquire(*acquire_args)
             if granted:
                 keep(lock)
-                self.local.grant(lock, lock.token)
+                local = self.local
+                hold = local.begin(local.owner()) if isinstance(local, Holds) else local
+                hold.grant(lock, lock.token)
             return granted
         except BaseException:
             lock.release()  # a signal handler may raise after the grant
@@ -218,9 +217,11 @@ class QuorumLock(_Settings):
 
     def release(self) -> None:
         """Release. Raises LockError if it was not acquired, LockNotOwnedError if the lease had ended."""
-        held = self._held()
+        held, local, hold = self._held(), self.local, self._hold()
         try:
-            self.local.token = None
+            if isinstance(local, Holds):
+                local.end(hold, local.owner())
+            hold.token = None
             alive = held.release()
         except BaseException:
             held.release()  # a signal handler raised, perhaps before the release began
@@ -253,8 +254,11 @@ class QuorumLock(_Settings):
         """Whether this object holds the lock; in this thread, if it is ``thread_local``. No I/O."""
         return self.local.token is not None and self._held().locked()
 
+    def _hold(self) -> Hold:
+        return self.local.current() if isinstance(self.local, Holds) else self.local
+
     def _held(self) -> Lock:
-        lock: Lock = self._lock_of(self.local, self._client)
+        lock: Lock = self._lock_of(self._hold(), self._client)
         return lock
 
     def __enter__(self) -> QuorumLock:
@@ -272,16 +276,16 @@ class QuorumLock(_Settings):
 class AsyncQuorumLock(_Settings):
     """A lock class that [`async_lock_class`][] makes, like ``redis.asyncio.lock.Lock``.
 
-    Any task may release the lock, as in redis-py. But with ``thread_local``, the default, a task that called
-    ``acquire()`` only releases what it acquired. So a task whose lease has ended cannot release the lock of
-    the next task that uses the same object. ``local.token``: see [`QuorumLock`][].
+    Any task may release the lock, as in redis-py. But a task that called ``acquire()`` only releases what it
+    acquired. So a task whose lease has ended cannot release the lock of the next task that uses the same
+    object. ``local.token``: see [`QuorumLock`][]. ``thread_local`` makes no difference.
     """
 
     def __init__(self, redis: Any, name: str | bytes | memoryview | int, *args: Any, **settings: Any) -> None:
         super().__init__(redis, name, *args, **settings)
-        self.local: TaskHolds = TaskHolds(self.thread_local)
+        self.local: Holds = task_holds()
 
-    @_coroutine_function
+    @coroutine_function
     def acquire(
         self,
         blocking: bool | None = None,
@@ -289,11 +293,11 @@ class AsyncQuorumLock(_Settings):
         token: None = None,
     ) -> Coroutine[Any, Any, bool]:
         """See [`QuorumLock.acquire`][]. A cancelled acquire leaves no key on the masters."""
-        return self._acquire(current_task(), blocking, blocking_timeout, token)
+        return self._acquire(self.local.owner(), blocking, blocking_timeout, token)
 
     async def _acquire(
         self,
-        task: asyncio.Task[Any] | None,
+        owner: Owner | None,
         blocking: bool | None,
         blocking_timeout: float | None,
         token: Any,
@@ -304,22 +308,22 @@ class AsyncQuorumLock(_Settings):
             granted = await lock.acquire(*acquire_args)
         if granted:
             keep_aio(lock)
-            self.local.begin(task).grant(lock, lock.token)
+            self.local.begin(owner).grant(lock, lock.token)
         return granted
 
-    @_coroutine_function
+    @coroutine_function
     def release(self) -> Coroutine[Any, Any, None]:
         """See [`QuorumLock.release`][]. A cancelled release still releases, and may be repeated."""
-        return self._release(self.local.of(current_task()))
+        return self._release(self.local.current(), self.local.owner())
 
-    async def _release(self, hold: Hold) -> None:
+    async def _release(self, hold: Hold, owner: Owner | None) -> None:
         held: AsyncLock = self._lock_of(hold, self._client)
         try:
             alive = hold.released or await held.release()
         except asyncio.CancelledError:
             hold.released = True
             raise
-        hold.token = None
+        self.local.end(hold, owner)
         if not alive:
             raise self._lost()
 
@@ -351,7 +355,7 @@ class AsyncQuorumLock(_Settings):
         return shared_aio(self.masters, self.options)
 
     def _held(self) -> AsyncLock:
-        lock: AsyncLock = self._lock_of(self.local.of(current_task()), self._client)
+        lock: AsyncLock = self._lock_of(self.local.current(), self._client)
         return lock
 
     async def __aenter__(self) -> AsyncQuorumLock:

@@ -10,7 +10,7 @@ from ..errors import LockLost, QuorumUnavailable
 from ..locks.options import DropInOptions
 from ..wire.text import quoted
 from ._clients import shared
-from ._holder import LockHolder, Owner, this_owner
+from ._holder import LockHolder
 from ._masters import clients_of, master_list
 from ._names import encodable
 from ._times import MILLISECONDS, retry_of, seconds_of_ttl
@@ -46,6 +46,7 @@ class RedLock(LockHolder):
         ttl: float = 100_000,
         **options: Unpack[DropInOptions],
     ) -> None:
+        super().__init__()
         self.resource = resource
         self.retry_times = retry_times
         self.retry_delay = retry_delay
@@ -90,29 +91,24 @@ class RedLock(LockHolder):
 class ReentrantRedLock(RedLock):
     """A RedLock that the holding thread may acquire again. It must release the lock as often."""
 
-    _owner: Owner | None = None
-    _depth = 0
-
     def acquire(self) -> bool:
         """As ``RedLock.acquire``. Raises RedLockError if this thread lost the lock that it acquires again."""
-        me = this_owner()
-        if self._owner == me and self._lock is not None:
-            if not self._lock.locked():
-                raise RedLockError(f"{quoted(self.resource)}: the lease ended before it was acquired again")
-            self._depth += 1
-            return True
-        if not super().acquire():
-            return False
-        self._owner, self._depth = me, 1
+        own = self._own_hold()
+        if own is None:
+            return super().acquire()
+        if not own.lock.locked():
+            raise RedLockError(f"{quoted(self.resource)}: the lease ended before it was acquired again")
+        own.depth += 1
         return True
 
     def _release(self) -> bool:
-        if self._owner != this_owner() or self._lock is None:
+        own = self._own_hold()
+        if own is None:
             return False
-        self._depth -= 1
-        if self._depth:
-            return self._lock.locked()
-        self._owner = None
+        if own.depth > 1:
+            own.depth -= 1
+            alive: bool = own.lock.locked()
+            return alive
         return self._release_lock()
 
 

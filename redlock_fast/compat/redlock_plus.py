@@ -12,7 +12,7 @@ from ..locks.batch_state import held_by, stop_auto_extension
 from ..locks.options import DropInOptions
 from ..wire.text import quoted
 from ._clients import shared
-from ._holder import LockHolder, Owner, this_owner
+from ._holder import LockHolder
 from ._masters import clients_of, master_list
 from ._names import encodable
 from ._times import MILLISECONDS, check_seconds, retry_of, seconds_of_ttl
@@ -56,6 +56,7 @@ class Lock(LockHolder):
         masters = connection_details if nodes is None else nodes
         if not masters:
             raise ValueError("connection_details or nodes: the masters are missing")
+        super().__init__()
         self.resource_name = resource_name
         self.retry_times = retry_times
         self.retry_delay = retry_delay
@@ -119,11 +120,16 @@ class Lock(LockHolder):
 
     def release(self) -> bool:
         """False: the lease had ended before. Raises InvalidOperationError if it was not acquired."""
-        lock = self._acquired()
+        lock = None
         try:
+            lock, hold = self._acquired(), self._holds.current()
+            hold.depth = 0
+            self._holds.end(hold, self._holds.owner())
             return lock.release()
         except BaseException:
-            lock.release()  # a signal handler raised, perhaps before the release began
+            lock = lock or self._lock
+            if lock is not None:
+                lock.release()  # a signal handler raised, perhaps before the release began
             raise
 
     def _acquired(self) -> OurLock:
@@ -145,9 +151,6 @@ class Lock(LockHolder):
 class RLock(Lock):
     """A Lock that the holding thread may acquire again. It must release the lock as often."""
 
-    _owner: Owner | None = None
-    _depth = 0
-
     def acquire(
         self,
         blocking: bool = True,
@@ -159,34 +162,32 @@ class RLock(Lock):
 
         Raises RedlockError if this thread lost the lock that it acquires again.
         """
-        me = this_owner()
-        if self._owner == me and self._lock is not None:
-            left = self._lock.remaining()
-            if not left:
-                raise RedlockError(f"{quoted(self.resource_name)}: lost before it was acquired again")
-            self._depth += 1
-            return left * MILLISECONDS
-        validity = super().acquire(blocking, timeout, autoextend, autoextend_timeout)
-        if validity is not False:
-            self._owner, self._depth = me, 1
-        return validity
+        own = self._own_hold()
+        if own is None:
+            return super().acquire(blocking, timeout, autoextend, autoextend_timeout)
+        left: float = own.lock.remaining()
+        if not left:
+            raise RedlockError(f"{quoted(self.resource_name)}: lost before it was acquired again")
+        own.depth += 1
+        return left * MILLISECONDS
 
     def acquire_or_extend(self, *args: Any, **settings: Any) -> float | Literal[False]:
         """Extend the lock if this thread holds it, or else acquire it. Each success needs a release."""
-        extended = self._owner == this_owner() and self.locked() and self.extend()
-        if not extended:
+        own = self._own_hold()
+        extended = own is not None and self.locked() and self.extend()
+        if own is None or not extended:
             return self.acquire(*args, **settings)
-        self._depth += 1
+        own.depth += 1
         return extended
 
     def release(self) -> bool:
         """As ``Lock.release``; InvalidOperationError also in a thread that does not hold the lock."""
-        if self._owner != this_owner():
+        own = self._own_hold()
+        if own is None:
             raise InvalidOperationError(f"{quoted(self.resource_name)} is not held by this thread")
-        self._depth -= 1
-        if self._depth:
+        if own.depth > 1:
+            own.depth -= 1
             return self.locked()
-        self._owner = None
         return super().release()
 
 

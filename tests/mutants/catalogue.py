@@ -1811,12 +1811,12 @@ DROP_INS = [
     *of(
         "redlock_fast/compat/redlock_plus.py",
         judges("real/compat/threads") + "::test_each_acquire_or_extend_of_an_rlock_needs_a_release",
-        ("an-inner-release-frees-the-lock", "self._depth += 1\n        return extended", "return extended"),
-        (
-            "threads-share-what-one-holds",
-            "self._owner == this_owner() and self.locked() and",
-            "self.locked() and",
-        ),
+        ("an-inner-release-frees-the-lock", "own.depth += 1\n        return extended", "return extended"),
+    ),
+    *of(
+        "redlock_fast/compat/_holds.py",
+        judges("real/locks/shared_objects"),
+        ("a-late-holder-has-the-next-ones-hold", "if own is None or own.ended_by_other or", "if True or"),
     ),
     *of(
         "redlock_fast/compat/redlock_plus.py",
