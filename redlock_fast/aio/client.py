@@ -38,7 +38,7 @@ from .driver import acquire, drive, drive_now, release
 from .leader import AsyncLeader
 from .loop import LoopBinding
 from .owner_names import RunningTask
-from .renewal import BodyTask, LoopRenewal, loop_auto_extension
+from .renewal import AsyncLossEvent, BodyTask, LoopRenewal, loop_auto_extension
 from .rlock import AsyncRLock, TaskOwner, TaskReference, task_reference
 from .single_run import AsyncSingleRun
 
@@ -60,8 +60,8 @@ class AsyncLock(LockState):
     _core: AsyncFastRedlock
 
     @property
-    def lost(self) -> asyncio.Event:
-        """An event that is set when the lock is lost; see [`Lock.lost`][redlock_fast.Lock.lost].
+    def lost(self) -> AsyncLossEvent:
+        """Whether the lock is lost, and an event that is set at that moment; see [`Lock.lost`][redlock_fast.Lock.lost].
 
         Examples:
             >>> await lock.lost.wait()
@@ -71,7 +71,7 @@ class AsyncLock(LockState):
         """
         if self._auto_extension is None:
             raise AttributeError("lost: only a lock with auto_extend=True has this event")
-        event: asyncio.Event = self._auto_extension.lost
+        event: AsyncLossEvent = self._auto_extension.lost
         return event
 
     async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:

@@ -16,11 +16,16 @@ from ..locks.auto_extend import AutoExtended, AutoExtension, Renewal, longest_ho
 from ..locks.bodies import cancel_bodies
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, check_flag
+from ..locks.loss import TrueWhenSet
 from ..telemetry import log_error
 from .driver import drive
 from .loop import TIMER, LoopBinding
 
 Due = list[tuple[RenewedLease, float]]
+
+
+class AsyncLossEvent(TrueWhenSet, asyncio.Event):
+    """What ``lock.lost`` is: true, and set, once the lock is lost. ``wait`` waits for that."""
 
 
 class LoopRenewal(Renewal):
@@ -52,7 +57,7 @@ class LoopRenewal(Renewal):
             locks: list[Any] = [renewed.lock() for renewed in self.schedule.leases()]
         for lock in locks:
             if lock is not None:
-                lock._auto_extension.lost, lock._bodies = asyncio.Event(), None
+                lock._auto_extension.lost, lock._bodies = AsyncLossEvent(), None
         self._set_timer()
 
     def wake_soon(self) -> None:
@@ -193,4 +198,4 @@ def loop_auto_extension(
             raise ConfigError("cancel_on_loss is for locks with auto_extend=True")
         return None
     check_flag("cancel_on_loss", cancel_on_loss)
-    return AutoExtension(core.renewal, asyncio.Event, on_lost, longest, cancel_on_loss)
+    return AutoExtension(core.renewal, AsyncLossEvent, on_lost, longest, cancel_on_loss)

@@ -40,7 +40,7 @@ from ..locks.single_run import SINGLE_RUN_REFUSES
 from .driver import drive
 from .fast_path import acquire, release
 from .leader import Leader
-from .renewal import ThreadRenewal, thread_auto_extension
+from .renewal import LossEvent, ThreadRenewal, thread_auto_extension
 from .single_run import SingleRun
 
 P = ParamSpec("P")
@@ -63,13 +63,14 @@ class Lock(LockState):
     __slots__ = ()
 
     @property
-    def lost(self) -> threading.Event:
-        """An event that is set when the lock is lost.
+    def lost(self) -> LossEvent:
+        """Whether the lock is lost, and an event that is set at that moment: ``lock.lost.wait(5)`` waits for it.
 
-        Each hold has its own event: read this property while you hold the lock.
+        Each hold has its own event: read this property while you hold the lock. The thread that renews sets
+        it. [`Lock.check`][] is stricter: it looks at the clock itself.
 
         Examples:
-            >>> while not lock.lost.is_set():
+            >>> while not lock.lost:
             ...     work_a_little()
 
         Raises:
@@ -77,7 +78,7 @@ class Lock(LockState):
         """
         if self._auto_extension is None:
             raise AttributeError("lost: only a lock with auto_extend=True has this event")
-        event: threading.Event = self._auto_extension.lost
+        event: LossEvent = self._auto_extension.lost
         return event
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:

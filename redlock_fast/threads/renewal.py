@@ -16,6 +16,7 @@ from ..locks.auto_extend import AutoExtended, AutoExtension, OnLost, Renewal, lo
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT
 from ..locks.decorated import check_callback
+from ..locks.loss import TrueWhenSet
 from ..masters.connector import start_thread, wait_for_wake
 from ..telemetry import log_error
 from .driver import drive
@@ -24,6 +25,10 @@ from .driver import drive
 IDLE_TIMEOUT = 5.0
 #: Seconds that ``close`` waits for the thread.
 JOIN_TIMEOUT = 1.0
+
+
+class LossEvent(TrueWhenSet, threading.Event):
+    """What ``lock.lost`` is: true, and set, once the lock is lost. ``wait`` waits for that."""
 
 
 class ThreadRenewal(Renewal):
@@ -136,4 +141,4 @@ def thread_auto_extension(core: Any, auto_extend: Any, on_lost: Any, max_hold: A
     if longest is None:
         return None
     check_callback(on_lost, "on_lost")
-    return AutoExtension(core.renewal, threading.Event, on_lost, longest)
+    return AutoExtension(core.renewal, LossEvent, on_lost, longest)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import assert_type
 
 import redis
@@ -31,11 +30,13 @@ from redlock_fast import (
     ShardedRedlock,
     otel,
 )
+from redlock_fast.aio.renewal import AsyncLossEvent
 from redlock_fast.compat import pottery, redis_py, redlock, redlock_plus, redlock_py
 from redlock_fast.embedded import Masters
 from redlock_fast.locks.options import AsyncLockOptions, ClientOptions, LockOptions, WaitMode
 from redlock_fast.locks.rwlock import ReadWriteLock
 from redlock_fast.prometheus import RedlockCollector
+from redlock_fast.threads.renewal import LossEvent
 
 # --- clients --------------------------------------------------------------------------------------
 
@@ -60,7 +61,7 @@ engine: str = ENGINE
 
 
 def lost(lock: Lock, reason: str) -> None:
-    assert_type(lock.lost, threading.Event)
+    assert_type(lock.lost, LossEvent)
     print(lock.resource, reason)
 
 
@@ -177,7 +178,7 @@ assert_type(both(report)(), None)
 
 
 async def lost_async(lock: AsyncLock, reason: str) -> None:
-    assert_type(lock.lost, asyncio.Event)
+    assert_type(lock.lost, AsyncLossEvent)
     await asyncio.sleep(0)
 
 

@@ -27,6 +27,7 @@ HUNG = 0.3
 
 def lost(lock: Any) -> None:
     eventually(lock.lost.is_set, "the lock is lost")
+    assert lock.lost
 
 
 # --- held as long as it is wanted ----------------------------------------------------------------
@@ -40,6 +41,8 @@ def test_held_for_longer_than_its_lease(
     with c.lock("kept", 3.0, auto_extend=True, on_lost=recorder) as lock:
         renewed(c, 4)
         lock.check()
+        assert not lock.lost
+        assert not lock.lost.is_set()
     nothing_left(masters)
     assert recorder.losses == []
     assert c.stats().released == 1

@@ -1,0 +1,16 @@
+"""The event of a loss: what ``lock.lost`` is."""
+
+from __future__ import annotations
+
+
+class TrueWhenSet:
+    """A base for classes of events: an event is true when it is set.
+
+    The events of threads and of asyncio are always true, so ``if lock.lost:`` would hold for every lock.
+    """
+
+    def is_set(self) -> bool:
+        raise NotImplementedError
+
+    def __bool__(self) -> bool:
+        return self.is_set()
