@@ -61,7 +61,7 @@ class AsyncLock(LockState):
 
     @property
     def lost(self) -> AsyncLossEvent:
-        """Whether the lock is lost, and an event that is set at that moment; see [`Lock.lost`][redlock_fast.Lock.lost].
+        """Whether the lock is lost, and an event that is set then; see [`Lock.lost`][redlock_fast.Lock.lost].
 
         Examples:
             >>> await lock.lost.wait()

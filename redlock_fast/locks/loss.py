@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+
+class Event(Protocol):
+    """An event of threads or of asyncio."""
+
+    def is_set(self) -> bool: ...
+
 
 class TrueWhenSet:
     """A base for classes of events: an event is true when it is set.
@@ -9,8 +17,5 @@ class TrueWhenSet:
     The events of threads and of asyncio are always true, so ``if lock.lost:`` would hold for every lock.
     """
 
-    def is_set(self) -> bool:
-        raise NotImplementedError
-
-    def __bool__(self) -> bool:
+    def __bool__(self: Event) -> bool:
         return self.is_set()

@@ -64,7 +64,7 @@ class Lock(LockState):
 
     @property
     def lost(self) -> LossEvent:
-        """Whether the lock is lost, and an event that is set at that moment: ``lock.lost.wait(5)`` waits for it.
+        """Whether the lock is lost, and an event that is set then: ``lock.lost.wait(5)`` waits for it.
 
         Each hold has its own event: read this property while you hold the lock. The thread that renews sets
         it. [`Lock.check`][] is stricter: it looks at the clock itself.
