@@ -14,7 +14,7 @@ from ..algorithm.tokens import owner_of
 from ..errors import ConfigError
 from ..wire.text import clean
 from . import exit_codes
-from .key_scan import Servers
+from .key_scan import Server, Servers
 from .locks import Held, held, row, table_columns
 from .output import print_error
 from .settings import load
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
             return _end(options, result, exit_codes.FAILED, "nothing was broken")
         start = time.monotonic()
         tokens = [(one.name, one.token) for one in found]  # that were shown: one that is new since then stays
-        list(servers.each(lambda server: server.delete_tokens(tokens), options.timeout))
+        list(servers.each(lambda server: _delete(server, key, tokens), options.timeout))
         rest = [one for one in _find(servers, key, need, options.timeout) if (one.name, one.token) in tokens]
         if any(one.quorum is not False for one in rest) or sum(not one.error for one in servers.all) < need:
             return _end(options, result, exit_codes.UNAVAILABLE, _few(servers, need))
@@ -60,9 +60,33 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _find(servers: Servers, key: bytes, need: int, seconds: float) -> list[Held]:
-    """What holds the lock: a plain token, the writer of a read-write lock, the slots of a semaphore."""
+    """What holds the lock, and what waits for it on the masters.
+
+    Tokens are those of a plain lock, of the writer of a read-write lock, and of the slots of a semaphore. The
+    entries of sorted sets are those of readers, of waiting writers, and of the queue of a fair lock.
+    """
     names = [key, b"{%b}:w" % key, *(b"{%b}:%d" % (key, slot) for slot in range(MAX_SLOTS))]
-    return held(names, list(servers.each(lambda server: server.values(names), seconds)), need)
+    found = held(names, list(servers.each(lambda server: server.values(names), seconds)), need)
+    sets = list(servers.each(lambda server: server.entries(_sets(key)), seconds))
+    entries = sorted({entry for one in sets if one for entry in one})
+    answers = [None if one is None else [_token(entry, one) for entry in entries] for one in sets]
+    return found + held([name for name, _ in entries], answers, need)
+
+
+def _sets(key: bytes) -> list[bytes]:
+    return [b"{%b}:%b" % (key, use) for use in (b"r", b"i", b"e")]
+
+
+def _token(entry: tuple[bytes, bytes], found: dict[tuple[bytes, bytes], int]) -> tuple[bytes, int] | None:
+    return (entry[1], found[entry]) if entry in found else None
+
+
+def _delete(server: Server, key: bytes, found: list[tuple[bytes, bytes]]) -> None:
+    sets = _sets(key)
+    server.delete_tokens([one for one in found if one[0] not in sets])
+    entries = [one for one in found if one[0] in sets]
+    places = [(b"{%b}:q" % key, token) for name, token in entries if name == sets[-1]]
+    server.delete_entries(entries + places)
 
 
 def _confirmed(key: bytes) -> bool:

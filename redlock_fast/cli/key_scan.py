@@ -22,6 +22,8 @@ from ..wire.resp import ProtocolError
 #: Keys in one round trip: of SCAN, and of the commands for values.
 OF_STRINGS = (b"COUNT", b"1000", b"TYPE", b"string")
 ASKED_AT_ONCE = 500
+#: The last entry that is read of a sorted set.
+MAX_ENTRIES = 10_000
 #: Bytes. A longer value is no lock: tokens of this library have up to 100 bytes, of others up to 40.
 MAX_TOKEN = 128
 #: The name and the value of a counter of fencing tokens.
@@ -157,6 +159,23 @@ class Server:
             left = self.ask([(b"PTTL", name) for name in part], errors=True)
             found += map(_lock, part, values, left)
         return found
+
+    def entries(self, names: Sequence[bytes]) -> dict[tuple[bytes, bytes], int]:
+        """The entries of these sorted sets, whose scores are times. By set and token: milliseconds left."""
+        commands: list[tuple[bytes | str, ...]] = [(b"TIME",)]
+        commands += [(b"ZRANGE", name, b"0", b"%d" % MAX_ENTRIES, b"WITHSCORES") for name in names]
+        (seconds, microseconds), *sets = self.ask(commands)
+        now = int(seconds) * 1000 + int(microseconds) // 1000
+        return {
+            (name, token): max(1, round(float(score)) - now)
+            for name, flat in zip(names, sets, strict=True)
+            for token, score in zip(flat[::2], flat[1::2], strict=True)
+        }
+
+    def delete_entries(self, found: Sequence[tuple[bytes, bytes]]) -> int:
+        """Delete the entry of each token from each set; returns how many there were."""
+        replies = self.ask([(b"ZREM", *each) for each in found]) if found else []
+        return sum(map(int, replies))
 
     def delete_tokens(self, found: Sequence[tuple[bytes, bytes]]) -> int:
         """Delete each key that still has its token; returns how many had it."""

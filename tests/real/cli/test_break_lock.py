@@ -125,3 +125,21 @@ def test_wait_until_the_lease_has_ended(valkey: Masters) -> None:
         assert broken(valkey, "x", "--wait")[0] in (0, 1)
         eventually(lambda: time.monotonic() >= end, "the lease ends")
         assert not lock.locked()
+
+
+@pytest.mark.parametrize("use", ["r", "i", "e"])
+def test_entries_of_sorted_sets_are_broken(valkey: Masters, raw: Raw, use: str) -> None:
+    """A clock of the masters was set back, so these outlive their clients. Catches: only keys are broken."""
+    later = (int(time.time()) + 7200) * 1000
+    for node in raw(valkey)[:3]:
+        node.zadd(f"{{book}}:{use}", {"a token of nobody": later, "another": later})
+        if use == "e":
+            node.zadd("{book}:q", {"a token of nobody": 1, "another": 2})
+    code, found = broken(valkey, "book")
+    assert (code, found["broken"], len(found["holders"])) == (0, True, 2)
+    assert not any(node.exists(f"{{book}}:{use}", "{book}:q") for node in raw(valkey))
+    with FastRedlock(valkey.urls, **PATIENT) as client:
+        with client.rwlock("book").read(), client.lock("book", fair=True, timeout=0):
+            pass
+        with client.rwlock("book", timeout=0).write():
+            pass
