@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import threading
+from typing import Any
 
 from ..threads.client import FastRedlock, Lock
 from ..wire.text import clean
@@ -20,7 +21,14 @@ from .settings import Settings, load
 from .signals import Signals, Stopped
 
 #: Options of the client. Seconds, longer than its defaults: a slow master shall not fail a cron job.
-DEFAULTS = {"ttl": 30.0, "node_timeout": 1.0, "connect_timeout": 3.0}
+#: "strict": this process meets each master for the first time, so only the master's uptime tells whether it
+#: was restarted.
+DEFAULTS: dict[str, Any] = {
+    "ttl": 30.0,
+    "node_timeout": 1.0,
+    "connect_timeout": 3.0,
+    "restart_guard": "strict",
+}
 #: Seconds for the thread that ends the processes of the command, beyond ``--grace``.
 PATIENCE = 5.0
 TOKEN = "REDLOCK_FAST_TOKEN"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 from support.python_process import PythonProcess
@@ -43,10 +45,10 @@ class Command:
         if masters is not None:
             self.environment["REDLOCK_FAST_MASTERS"] = " ".join(masters.urls)
 
-    def with_options(self, folder: Path, **options: float) -> Command:
+    def with_options(self, folder: Path, **options: Any) -> Command:
         """The same with these options of the client, in a configuration file in ``folder``."""
         path = folder / "redlock-fast.toml"
-        lines = (f"{name} = {value}\n" for name, value in options.items())
+        lines = (f"{name} = {json.dumps(value)}\n" for name, value in options.items())
         path.write_text("[redlock-fast]\n" + "".join(lines))
         self.environment["REDLOCK_FAST_CONFIG"] = str(path)
         return self

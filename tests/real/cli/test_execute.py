@@ -15,8 +15,9 @@ import redis
 from support.commands import Command, alive, ends, first_line, running, sh
 from support.keys import nothing_left, values, wipe, with_keys
 from support.python_process import run_python
-from support.waiting import DEADLINE, PROCESS_DEADLINE, eventually
+from support.waiting import DEADLINE, PATIENT, PROCESS_DEADLINE, eventually
 
+from redlock_fast import FastRedlock
 from redlock_fast.cli.exit_codes import UNAVAILABLE
 from redlock_fast.embedded import Masters
 
@@ -228,10 +229,10 @@ sys.exit(cli.main(sys.argv[1:]))
 """
 
 
-def test_a_signal_with_the_grant_releases_the_lock(valkey: Masters) -> None:
+def test_a_signal_with_the_grant_releases_the_lock(once: Command, valkey: Masters) -> None:
     done = run_python(
         [sys.executable, "-c", GRANTED_AND_STOPPED, "exec", "job", "--", "true"],
-        env=Command(valkey).environment,
+        env=once.environment,
         timeout=DEADLINE,
     )
     assert done.returncode == 128 + signal.SIGTERM
@@ -250,7 +251,7 @@ sys.exit(cli.main(sys.argv[1:]))
 """
 
 
-def test_a_signal_that_another_thread_gets_is_forwarded(valkey: Masters) -> None:
+def test_a_signal_that_another_thread_gets_is_forwarded(once: Command) -> None:
     unblock = "signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])"
     script = f"import signal; {unblock}; print(1, flush=True); signal.pause()"
     process = subprocess.Popen(
@@ -258,7 +259,7 @@ def test_a_signal_that_another_thread_gets_is_forwarded(valkey: Masters) -> None
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
-        env=Command(valkey).environment,
+        env=once.environment,
     )
     with running(process):
         assert first_line(process) == "1"
@@ -408,3 +409,22 @@ def test_the_parent_is_killed(command: Command, valkey: Masters) -> None:
         ends(pid)
         assert len(with_keys(valkey)) >= 3
     assert command.run("exec", "job", "--timeout", "60", "--", "echo", "mine") == (0, "mine\n", "")
+
+
+def test_a_new_process_does_not_believe_masters_that_were_restarted(
+    masters: Masters, connected: Callable[..., FastRedlock], engine_name: str, tmp_path: Path
+) -> None:
+    """Three of five forgot the lock. Catches: each process is new, so it has not seen them go away."""
+    holder = connected(masters)
+    with holder.lock("job", ttl=30.0) as lock:
+        for number in (0, 1, 2):
+            masters[number].kill()
+            masters[number].restart()
+        command = Command(masters, engine_name).with_options(tmp_path, **PATIENT)
+        code, out, err = command.run("exec", "job", "--timeout", "0", *sh("echo ran"))
+        assert (code, out) == (UNAVAILABLE, "")
+        assert err.count("it may have forgotten locks: no vote for") == 3
+        assert "if the masters start for the first time: assume_fresh" in err
+        lock.check()
+    command = command.with_options(tmp_path, assume_fresh=True, **PATIENT)
+    assert command.run("exec", "job", "--timeout", "0", *sh("echo ran"))[:2] == (0, "ran\n")
