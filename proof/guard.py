@@ -4,6 +4,14 @@ Client A holds the lock on a bare quorum and extends it. Client B acquires. One 
 Time is discrete; a lease and ``max_ttl`` last TTL ticks. A client knows of each master the identity
 (run_id, master_replid) of its last connection, and until when it gives that master no vote.
 
+What B knows when the fault happens is one of:
+    "known" - it is connected to all masters;
+    "new" - it has its first contact later, and has tried nothing before;
+    "waiting" - it runs, but has never been connected: it tries in vain while the master is down.
+
+With a marker there may be a third client, of another service, whose leases last SHORT ticks: it meets the
+restarted master first and stamps it.
+
 Faults:
     "empty" - the process restarts with an empty disk;
     "older" - it restarts with a disk from before the lock, marker included, although it is "durable";
@@ -25,11 +33,14 @@ from .checker import Case, Model, State, put
 
 MASTERS = range(3)
 QUORUM = 2
-TTL = 2
+TTL, SHORT = 2, 1
 A, B = 1, 2
 BOTH = (A, B)
 FAULTS = ("empty", "older", "good", "flush", "demotion", "failover")
 MODES = ("off", "auto", "durable", "strict", "marker")
+KNOWLEDGE = ("known", "new", "waiting")
+#: The faults that end the process of a master, so that it does not answer for a while.
+RESTARTS = ("empty", "older", "good")
 #: Marker of a data set that was primed for the process it came from.
 NO_MARKER = (0, 0, 0)
 
@@ -46,6 +57,9 @@ class Guard:
         durable: Whether the master writes each command to disk before its reply: (before the fault, now).
         before: "durable" asks for both moments; else for the present one alone.
         believes_disk: "auto" believes a durable master, and so does the marker.
+        tries: A master whose process is younger than the first attempt in vain was restarted.
+        facts: The marker has the time since when the process is known, and each client adds its own longest
+            lease. Else it has the end that its writer calculated.
     """
 
     mode: str
@@ -55,24 +69,26 @@ class Guard:
     durable: tuple[bool, bool] = (True, True)
     before: bool = True
     believes_disk: bool = False
+    tries: bool = True
+    facts: bool = True
 
 
 # State: (masters, A, B, fault to come).
 # Master: (run_id, replid, promoted, age, owner, ticks left, marker (run_id, replid, silent ticks)).
 # Client: (deadline, round, links, budget). Round: None or (age, mask of votes, mask of asked).
 # Link: (known run_id, known replid, silent ticks, ticks away or -1 when connected, pushed).
-# run_id 0: never connected.
+# run_id 0: never connected; ticks away: since the first attempt in vain, 0 if there was none.
 
 
-def guard(rules: Guard, fault: str, *, newcomer: bool) -> Model:
-    """``newcomer``: B has its first contact whenever it likes; else it is connected from the start."""
+def guard(rules: Guard, fault: str, knowledge: str, stranger: bool = False) -> Model:
+    """``knowledge``: of B, one of KNOWLEDGE. ``stranger``: whether there is the client with short leases."""
     marker = (1, 1, 0) if rules.mode == "marker" else NO_MARKER
     masters = tuple(
         (1, 1, 0, TTL + 1, A if m < QUORUM else 0, TTL if m < QUORUM else 0, marker) for m in MASTERS
     )
-    known, unknown = (1, 1, 0, -1, 0), (0, 0, 0, TTL, 0)
+    known, unknown = (1, 1, 0, -1, 0), (0, 0, 0, 0, 0)
     first = (TTL, None, (known,) * 3, 1)
-    second = (0, None, ((unknown if newcomer else known),) * 3, 1)
+    second = (0, None, ((known if knowledge == "known" else unknown),) * 3, 1)
     drops = int(fault == "failover")
     initial = (masters, first, second, 1, drops)
 
@@ -84,8 +100,13 @@ def guard(rules: Guard, fault: str, *, newcomer: bool) -> Model:
             return [0]
         first_contact = run == 0
         same = run == now and (replid == now_replid or not rules.replid)
+        # The reported uptime may be a tick too much: that tick is taken off.
+        ages = [max(0, age + more - 1) for more in (0, 1)]
+        if first_contact and promoted and rules.promotion:
+            return [TTL]
         if first_contact and rules.mode != "strict":
-            return [0]
+            tried = away if rules.tries and rules.mode != "marker" else 0
+            return [0 if one >= tried else max(0, TTL - one) for one in ages]
         if pushed and rules.witness:
             return [TTL]
         if same:
@@ -98,8 +119,6 @@ def guard(rules: Guard, fault: str, *, newcomer: bool) -> Model:
             return [0]
         if promoted and rules.promotion:
             return [TTL]
-        # The reported uptime may be a tick too much: that tick is taken off.
-        ages = [max(0, age + more - 1) for more in (0, 1)]
         return [max(0, TTL - (one if first_contact else min(one, max(0, away)))) for one in ages]
 
     def look(master: State, link: State) -> Iterator[State]:
@@ -143,6 +162,8 @@ def guard(rules: Guard, fault: str, *, newcomer: bool) -> Model:
     def after_fault(link: State) -> State:
         """What a client sees of the fault on its connection."""
         run, replid, silent, away, pushed = link
+        if not run and knowledge == "waiting" and fault in RESTARTS:
+            return (0, 0, 0, 1, 0)  # its attempt began before the process
         if away >= 0:
             return link
         if fault in ("flush", "demotion"):
@@ -159,6 +180,13 @@ def guard(rules: Guard, fault: str, *, newcomer: bool) -> Model:
                         for end, asked, links, budget in (a, b)
                     ]
                     yield f"master {m}: {fault}", (put(masters, m, master), *hit, 0, drops)
+        if stranger:
+            for m in MASTERS:
+                master = masters[m]
+                if master[6][:2] != master[:2]:
+                    stamped = (*master[:6], (*master[:2], TTL if rules.facts else SHORT))
+                    label = f"a client with short leases stamps master {m}"
+                    yield label, (put(masters, m, stamped), a, b, faults, drops)
         if drops:
             for which, (end, asked, links, budget) in ((1, a), (2, b)):
                 for m in MASTERS:
@@ -189,11 +217,16 @@ def guard(rules: Guard, fault: str, *, newcomer: bool) -> Model:
             if asked:
                 asked = (asked[0] + 1, *asked[1:]) if asked[0] + 1 < TTL else None
             links = tuple(
-                (run, replid, max(0, silent - 1), min(away + 1, TTL) if away >= 0 else away, pushed)
+                (run, replid, max(0, silent - 1), longer(run, away), pushed)
                 for run, replid, silent, away, pushed in links
             )
             clients.append((max(0, end - 1), asked, links, budget))
         return (masters, *clients, faults, drops)
+
+    def longer(run: int, away: int) -> int:
+        """The ticks away after one more. At the first contact they are compared with an age: none is cut."""
+        counts = away >= 0 if run else away > 0
+        return min(away + 1, TTL if run else TTL + 2) if counts else away
 
     def act(state: State, which: int) -> Iterator[tuple[str, State]]:
         """Steps of a client: connect, look again, ask for a round, send to a master, give up."""
@@ -265,54 +298,85 @@ def guard(rules: Guard, fault: str, *, newcomer: bool) -> Model:
     return Model(initial, successors, violation, canonical=canonical)
 
 
-#: Outside the promise of a mode: (mode, fault) that a client sees happen, and that happen before its first
-#: contact. docs/guarantees.md says so.
+#: Outside the promise of a mode: (mode, fault) that a client sees happen, that happen before its first
+#: contact, and that happen while it tries in vain. docs/guarantees.md says so.
 SEEN = {("off", fault) for fault in FAULTS if fault != "good"} | {("durable", "older")}
-UNSEEN = SEEN | {(mode, fault) for mode in ("auto", "durable") for fault in FAULTS if fault != "good"}
-UNSEEN |= {("strict", "flush")}
+FLUSHES = {(mode, "flush") for mode in ("auto", "durable", "strict")}
+UNSEEN = SEEN | FLUSHES | {(mode, fault) for mode in ("auto", "durable") for fault in ("empty", "older")}
+OUTSIDE = {"known": SEEN, "new": UNSEEN, "waiting": SEEN | FLUSHES}
 
 
 def matrix() -> Iterator[Case]:
-    for mode, fault, newcomer in product(MODES, FAULTS, (False, True)):
-        violated = (mode, fault) in (UNSEEN if newcomer else SEEN)
+    for mode, fault, knowledge in product(MODES, FAULTS, KNOWLEDGE):
+        violated = (mode, fault) in OUTSIDE[knowledge]
         # A disk is durable where the mode or the fault says so.
         durable = mode == "durable" and fault in ("good", "older")
         rules = Guard(mode, durable=(durable, durable))
-        title = f"{mode}, {fault}, B {'new' if newcomer else 'known'}"
+        title = f"{mode}, {fault}, B {knowledge}"
         quick = violated or (mode == "auto" and fault not in ("failover", "good"))
-        yield case(title, rules, fault, newcomer, violated, quick)
+        yield case(title, rules, fault, knowledge, violated, quick)
 
 
-def case(title: str, rules: Guard, fault: str, newcomer: bool, violated: bool, quick: bool = True) -> Case:
+def case(
+    title: str,
+    rules: Guard,
+    fault: str,
+    knowledge: str,
+    violated: bool,
+    quick: bool = True,
+    stranger: bool = False,
+) -> Case:
     reason = "two holders" if violated else ""
-    return Case(title, lambda: guard(rules, fault, newcomer=newcomer), reason, quick)
+    return Case(title, lambda: guard(rules, fault, knowledge, stranger), reason, quick)
 
 
 CASES = [
     *matrix(),
-    case("auto believes the disk", Guard("auto", believes_disk=True), "older", False, True),
-    case("the marker believes the disk", Guard("marker", believes_disk=True), "older", True, True),
-    case("durable now, was not before", Guard("durable", durable=(False, True)), "empty", False, False),
+    case("auto believes the disk", Guard("auto", believes_disk=True), "older", "known", True),
+    case("the marker believes the disk", Guard("marker", believes_disk=True), "older", "new", True),
+    case("durable now, was not before", Guard("durable", durable=(False, True)), "empty", "known", False),
     case(
         "durable now, was not before, not looked at",
         Guard("durable", durable=(False, True), before=False),
         "empty",
-        False,
+        "known",
         True,
     ),
     case(
-        "identity without replid or push", Guard("auto", replid=False, witness=False), "demotion", False, True
+        "identity without replid or push",
+        Guard("auto", replid=False, witness=False),
+        "demotion",
+        "known",
+        True,
     ),
     case(
-        "marker without replid or push", Guard("marker", replid=False, witness=False), "demotion", False, True
+        "marker without replid or push",
+        Guard("marker", replid=False, witness=False),
+        "demotion",
+        "known",
+        True,
     ),
-    case("a flush is not looked at", Guard("auto", witness=False), "flush", False, True),
+    case("a flush is not looked at", Guard("auto", witness=False), "flush", "known", True),
     case(
         "a promoted replica's uptime is believed",
         Guard("auto", promotion=False),
         "failover",
-        newcomer=False,
+        "known",
         violated=True,
         quick=False,
+    ),
+    case("an attempt in vain is forgotten", Guard("auto", tries=False), "empty", "waiting", True),
+    case("a promoted master is trusted at first", Guard("auto", promotion=False), "failover", "new", True),
+    case("marker, two longest leases", Guard("marker"), "empty", "new", False, False, stranger=True),
+    case(
+        "marker, two longest leases, B known", Guard("marker"), "empty", "known", False, False, stranger=True
+    ),
+    case(
+        "marker, two longest leases, the first client's end is believed",
+        Guard("marker", facts=False),
+        "empty",
+        "new",
+        violated=True,
+        stranger=True,
     ),
 ]

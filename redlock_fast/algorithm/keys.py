@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..errors import ConfigError
-from ..wire.dialect import MARKER
 from ..wire.text import quoted
 
 #: Bytes of a resource, and of a client's prefix.
@@ -19,8 +18,8 @@ MAX_SLOTS = 1024
 DERIVED = frozenset((b"f", b"w", b"r", b"i", b"n", b"q", b"e", *(b"%d" % slot for slot in range(MAX_SLOTS))))
 
 #: How the other keys of this library begin, after the prefix of whichever client wrote them: the record of
-#: masters and its marks, the witness.
-OWN = (b"redlock-fast:masters", b"redlock-fast:witness")
+#: masters and its marks, the witness, the marker.
+OWN = (b"redlock-fast:masters", b"redlock-fast:witness", b"redlock-fast:marker")
 
 
 def prefix_of(key_prefix: str | bytes) -> bytes:
@@ -38,15 +37,16 @@ def key_of(prefix: bytes, resource: str | bytes) -> bytes:
         raise ConfigError(f"resource must have 1 to {MAX_RESOURCE} bytes, not {len(name)}")
     key = prefix + name if prefix else name
     # 123 is an opening brace, 114 an r, 115 an s. A search in every name would take longer than all of this.
-    if key[0] == 123 or key[0] == 114 or name[0] == 114 or (key[-1] == 115 and key.endswith(OWN)):
+    last = key[-1]
+    if key[0] == 123 or key[0] == 114 or name[0] == 114 or (114 <= last <= 115 and key.endswith(OWN)):
         _refuse_reserved(key, name)
     return key
 
 
 def _refuse_reserved(key: bytes, name: bytes) -> None:
     first, _, use = key.rpartition(b":")
-    # A client without a prefix can name the record and the witness of any client, whatever its prefix is.
-    own = key == MARKER or key.endswith(OWN) or key.startswith(OWN) or name.startswith(OWN)
+    # A client without a prefix can name such a key of any client, whatever its prefix is.
+    own = key.endswith(OWN) or key.startswith(OWN) or name.startswith(OWN)
     if own or (len(first) > 2 and first.endswith(b"}") and use in DERIVED):
         raise ConfigError(
             f"resource: {quoted(key)} is a key that this library uses itself: a lock there would block a "

@@ -142,7 +142,7 @@ def _names(
     deadline = time.monotonic() + seconds
     parts = servers.each(lambda server: server.names(pattern, limit, deadline), seconds + timeout)
     counts = Counter(
-        name for part in parts if part for name in part if name != MARKER and MARK_KEY not in name
+        name for part in parts if part for name in part if not name.endswith(MARKER) and MARK_KEY not in name
     )
     names = sorted(counts, key=lambda name: (-counts[name], name))[:limit]
     return sorted(names), len(counts) <= limit and all(server.complete for server in servers.all)

@@ -153,8 +153,8 @@ class BaseClient:
         check_choice("wait", wait, get_args(WaitMode))
         check_choice("restart_guard", restart_guard, MODES)
         check_choice("check_masters", check_masters, get_args(CheckMasters))
-        if check_flag("assume_fresh", assume_fresh) and restart_guard != "marker":
-            raise ConfigError("assume_fresh is for restart_guard='marker' only")
+        if check_flag("assume_fresh", assume_fresh) and restart_guard == "off":
+            raise ConfigError("assume_fresh needs a restart_guard: with \"off\" every master is believed")
         if refill is not None and not isinstance(refill, bool):
             raise ConfigError(f"refill must be True, False or None, not {refill!r}")
         if refill and restart_guard == "off":

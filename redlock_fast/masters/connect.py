@@ -14,13 +14,13 @@ from typing import Any
 
 from ..engine.contract import PROTOCOL_ERROR
 from ..wire.commands import Dialect, scripts
-from ..wire.dialect import CHECK_MARKER, MARKER, RestartMarker, dialect
+from ..wire.dialect import CHECK_MARKER, RestartMarker, dialect
 from ..wire.resp import ProtocolError, without_arguments
 from ..wire.text import clean
 from .address import Target
 from .bounded_socket import Pushed, connect_bounded
 from .membership import record_key, seen
-from .probe import ConnectError, Flushed, Refused, Server, probe, send_commands, with_witness
+from .probe import ConnectError, Flushed, Loading, Refused, Server, probe, send_commands, with_witness
 from .restart_guard import Guard
 
 #: Characters of an error.
@@ -93,10 +93,11 @@ def _connect_errors() -> Iterator[None]:
 
 
 def _connect_error(error: Exception, where: str = "") -> ConnectError:
-    from redis.exceptions import AuthenticationError, NoPermissionError
+    from redis.exceptions import AuthenticationError, BusyLoadingError, NoPermissionError
 
     refused = isinstance(error, (AuthenticationError, NoPermissionError))
-    return (Refused if refused else ConnectError)(error_text(error) + where)
+    kind = Refused if refused else Loading if isinstance(error, BusyLoadingError) else ConnectError
+    return kind(error_text(error) + where)
 
 
 def connect(
@@ -120,14 +121,23 @@ def connect(
             server = probe(connection, protocol, key_prefix)
             if server.shared or (known and known.data):
                 server = with_witness(connection, server, key_prefix)
-            marker = guard.marker(server.identity, server.promoted, server.lag)
+            marker = guard.marker(
+                server.identity,
+                server.promoted,
+                server.lag,
+                known=known.identity if known else None,
+                service=to.ask_sentinels is not None,
+                key_prefix=key_prefix,
+            )
             server = server._replace(
                 can=server.can._replace(push=push and server.witness),
                 where=(getattr(connection, "host", ""), getattr(connection, "port", 0)),
             )
             record = record_key(key_prefix) if check_masters else None
-            commands = dialect(server.can, marker)
-            server = _prepared(connection, server, commands, marker, guard.assume_fresh and not known, record)
+            fresh = guard.assume_fresh and not known and not server.promoted
+            by_marker = guard.mode == "marker"
+            commands = dialect(server.can, marker if by_marker else None)
+            server = _prepared(connection, server, commands, marker, fresh, by_marker, record)
             return ProbedConnection(connection, to.database, server, commands)
         except BaseException:
             connection.disconnect()
@@ -197,17 +207,19 @@ def _prepared(
     dialect: Dialect,
     marker: RestartMarker | None,
     fresh: bool,
+    by_marker: bool,
     record: bytes | None,
 ) -> Server:
     """Load the scripts of ``dialect``, check the marker, and read the key ``record``.
 
-    Where SCRIPT LOAD is forbidden, EVAL loads them later.
+    Where SCRIPT LOAD is forbidden, EVAL loads them later. ``by_marker``: a user that may not use the key of
+    the marker cannot use the master. Otherwise it then counts as one whose marker is new.
     """
     commands: list[tuple[bytes | str, ...]] = [("SCRIPT", "LOAD", script.text) for script in scripts(dialect)]
     if marker is not None:
         if fresh:
-            commands.append((b"SET", MARKER, marker.trusted, b"NX"))
-        commands.append((b"EVAL", CHECK_MARKER.text, b"1", MARKER, *marker.words))
+            commands.append((b"SET", marker.key, marker.trusted, b"NX"))
+        commands.append((b"EVAL", CHECK_MARKER.text, b"1", marker.key, *marker.words))
     if record is not None:
         commands.append((b"GET", record))
     replies = send_commands(connection, commands)
@@ -216,6 +228,8 @@ def _prepared(
     if marker is None:
         return server
     left = replies[-1]
+    if isinstance(left, Exception) and by_marker:
+        raise _connect_error(left, f" (restart_guard='marker' needs its key {clean(marker.key)!r})")
     if isinstance(left, Exception):
-        raise _connect_error(left, f" (restart_guard='marker' needs its key {MARKER.decode()!r})")
+        left = marker.wait
     return server._replace(guarded=left / 1000)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ..algorithm.master_lists import MasterLists, mask_of
-from ..algorithm.policy import Policy
+from ..algorithm.policy import Policy, lease_clock
 from ..engine.condition import Condition
 from ..engine.contract import FLUSHED, MAX_MASTERS, Engine
 from ..engine.greenlets import patched_by
@@ -33,7 +33,7 @@ from .identity import is_same_server
 from .lingering_close import LingeringSockets
 from .list_check import ListCheck, Verdict
 from .marks import REFUSED, Marks
-from .probe import ConnectError, Flushed, Refused, Server
+from .probe import ConnectError, Flushed, Loading, Refused, Server
 from .records import MasterRecords, RecordConnections
 from .restart_guard import Guard
 from .sentinel import Unknown
@@ -426,6 +426,7 @@ class Connector:
     def _connect(self, master: int) -> None:
         restore_signals(self._signal_mask)  # a credential provider may start a process
         state, settings, events = self.states[master], self.settings, self.client_state.events
+        began = lease_clock()
         try:
             probed = connect(
                 state.target,
@@ -446,7 +447,8 @@ class Connector:
             why = error_text(error)
             with self.mutex:
                 state.flushed |= isinstance(error, Flushed)
-                state.fail(why, state.failures + 1, access_refused=isinstance(error, Refused))
+                began = -math.inf if isinstance(error, Loading) else began  # it was restarted before
+                state.fail(why, state.failures + 1, isinstance(error, Refused), began)
                 state.connecting = False
                 self._judge()
                 self._notify_change()

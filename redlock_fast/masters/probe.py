@@ -26,6 +26,10 @@ class Refused(ConnectError):
     """The server refused this user. The text begins with the code: WRONGPASS, NOAUTH or NOPERM."""
 
 
+class Loading(ConnectError):
+    """The server was started a while ago, and still reads its data from disk."""
+
+
 class Flushed(ConnectError):
     """The keys of a master were flushed while it was probed."""
 

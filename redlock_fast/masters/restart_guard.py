@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, get_args
 
-from ..wire.dialect import Identity, RestartMarker
+from ..wire.dialect import MARKER, Identity, RestartMarker
 
 RestartGuard = Literal["auto", "durable", "strict", "marker", "off"]
 """What a client does about masters that may have forgotten locks."""
@@ -26,7 +26,7 @@ class Guard(NamedTuple):
     """The client's settings for the restart guard.
 
     ``mode``: one of MODES. ``max_ttl``: the longest lease of all clients, in seconds. ``assume_fresh``: a
-    master without a marker at the first contact has nothing to forget.
+    master has nothing to forget at the first contact.
     """
 
     mode: str
@@ -34,19 +34,33 @@ class Guard(NamedTuple):
     assume_fresh: bool = False
 
     def marker(
-        self, identity: Identity, promoted: bool = False, max_lag: float = 0.0
+        self,
+        identity: Identity,
+        promoted: bool = False,
+        max_lag: float = 0.0,
+        *,
+        known: Identity | None = None,
+        service: bool = False,
+        key_prefix: bytes = b"",
     ) -> RestartMarker | None:
-        """The marker that acquires expect on a master; None unless the mode is "marker".
+        """The marker that is compared when a master is connected; None: it is not asked for.
+
+        In the mode "marker" acquires compare it, too. The other modes ask for it where a master does not show
+        when it became one: it was promoted, or may have been (``service``: it is behind Sentinels, and
+        ``known``, the identity at the last contact, is another one). The first client that meets such a
+        master stamps it, so that the master is silent once, and not again for each new process.
 
         A promoted master gets another name, so that a marker that was replicated to it does not count. A
         master that was promoted before it had data has no marker, and does not show that it was promoted. Its
-        former master may take writes for ``stops_after(max_lag)`` seconds. So the time in the marker is that
-        much longer. ``max_lag``: as for ``quarantine``.
+        former master may take writes for ``stops_after(max_lag)`` seconds. So this client waits that much
+        longer. ``max_lag``: as for ``quarantine``.
         """
-        if self.mode != "marker":
+        unsure = promoted or (service and self.mode == "strict")
+        if self.mode == "off" or (self.mode != "marker" and (known == identity or not unsure)):
             return None
         name = f"{identity.run_id}/{identity.replid}" if promoted else identity.run_id
-        return RestartMarker(name, round((self.max_ttl + stops_after(max_lag)) * 1000))
+        wait = round((self.max_ttl + stops_after(max_lag)) * 1000)
+        return RestartMarker(name, wait, key_prefix + MARKER)
 
     def quarantine(
         self,
@@ -65,7 +79,9 @@ class Guard(NamedTuple):
 
         ``before``: the identity at the last contact, None at the first. ``uptime``: as the server says, which
         may be a second too much and follows its wall clock. ``away``: seconds since the last connection was
-        lost; a process that was started since then is not older. ``durable``: it wrote everything to its disk
+        lost; a process that was started since then is not older. At the first contact: seconds since the
+        first attempt of this client that failed, 0.0 if none did; a process that is younger was started
+        after that, in place of one that may have granted locks. ``durable``: it wrote everything to its disk
         before it answered, at the last contact and now. ``promoted``: it was a replica, and its former master
         may have granted locks until an unknown time. With ``min-replicas-to-write``, that master stopped
         ``max_lag`` seconds after its replicas were cut off, or up to LATE_STOP later. ``flushed``: it
@@ -80,15 +96,16 @@ class Guard(NamedTuple):
             return self.max_ttl
         if before == now and now.run_id:
             return 0.0
-        if before is None and self.mode != "strict":
-            return 0.0
-        restarted = before is None or before.run_id != now.run_id or not now.run_id
+        age = max(0.0, uptime - 1)
+        if before is None:
+            trusted = self.assume_fresh or (self.mode != "strict" and age >= away)
+            return 0.0 if trusted else max(0.0, self.max_ttl - age)
+        restarted = before.run_id != now.run_id or not now.run_id
         if promoted or not restarted:  # its data may have been replaced just now
             return self.max_ttl + stops_after(max_lag)
         if durable and now.run_id and self.mode == "durable":
             return 0.0
-        age = uptime - 1 if before is None else min(uptime - 1, away)
-        return max(0.0, self.max_ttl - max(0.0, age))
+        return max(0.0, self.max_ttl - min(age, away))
 
 
 def stops_after(max_lag: float) -> float:

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
+from ..algorithm.policy import lease_clock
 from ..engine.contract import PROTOCOL_ERROR
 from ..telemetry import EventLog
 from .address import Target
@@ -57,6 +58,8 @@ class MasterState:
     pauses: int = 0  # how often in a row that time was set: after a pause of this process it is set again
     flushed: bool = False  # it reported a flush since it was last connected
     known: bool = False  # it was connected before, in this process or a parent of fork
+    # While it was never connected: when the first attempt began that failed, by the lease clock; 0.0: none.
+    first_failure: float = 0.0
     connected_at: float = 0.0
     lost_at: float = 0.0
     short_connections: int = 0  # how many connections in a row ended before ``SHORT_CONNECTION``
@@ -88,7 +91,12 @@ class MasterState:
     def guard_text(self) -> str:
         """Why it still casts no vote because of the restart guard; "" if that is not so."""
         left = self.guard()
-        return f"it may have forgotten locks: no vote for {left:.1f} s more (restart_guard)" if left else ""
+        if not left:
+            return ""
+        why = f"it may have forgotten locks: no vote for {left:.1f} s more (restart_guard)"
+        # Only at the first contact this may be a mistake of the guard.
+        first = self.connections <= 1 and not self.server.promoted
+        return f"{why}; if the masters start for the first time: assume_fresh" if first else why
 
     def copy_after_fork(self, now: float) -> MasterState:
         """The state for a child of fork: what is known of the master, without a connection."""
@@ -111,6 +119,7 @@ class MasterState:
             server=self.server,
             flushed=self.flushed,
             known=self.known,
+            first_failure=self.first_failure,
             lost_at=self.lost_at,
             guarded_until=self.guarded_until,
         )
@@ -128,16 +137,18 @@ class MasterState:
         # No command removed the keys: an older dump may be loaded, and the witness key with it.
         reloaded = self.flushed and same_process and not counted
         # A replica that is promoted before it has data does not show that it was one.
-        failed_over = self.target.ask_sentinels is not None and (
-            before is None or server.where != before.where
+        # At the first contact only the marker, in ``server.guarded``, shows when it may have been promoted.
+        failed_over = (
+            self.target.ask_sentinels is not None and before is not None and server.where != before.where
         )
+        tried = lease_clock() - self.first_failure if self.first_failure else 0.0
         quarantine = guard.quarantine(
             before.identity if before else None,
             server.identity,
             uptime=server.uptime,
-            away=now - self.lost_at,
+            away=now - self.lost_at if before else tried,
             durable=server.durable and before is not None and before.durable,
-            promoted=server.promoted or failed_over,
+            promoted=failed_over,
             flushed=emptied or ((self.flushed or unreported) and not kept),
             reloaded=reloaded,
             max_lag=server.lag,
@@ -166,8 +177,14 @@ class MasterState:
         self.attached = False
         self.fail(why, max(1, self.short_connections, self.violations))
 
-    def fail(self, why: str, failures: int, access_refused: bool = False) -> None:
-        """Record that it is not connected after ``failures`` attempts, and set the time of the next."""
+    def fail(self, why: str, failures: int, access_refused: bool = False, began: float = 0.0) -> None:
+        """Record that it is not connected after ``failures`` attempts, and set the time of the next.
+
+        ``began``: when the attempt to connect began, by the lease clock. It runs on while this computer is
+        suspended: a master that was restarted since is younger than the attempt by this clock only.
+        """
+        if not self.known:
+            self.first_failure = min(self.first_failure or began, began)
         self.error = why
         self.access_refused = access_refused
         self.failures = failures

@@ -259,10 +259,10 @@ class FastRedlock(BaseClient):
         restart_guard: What to do about masters that may have forgotten locks. "auto" keeps a master out of
             votes for ``max_ttl`` after this client saw it restarted, flushed or replaced. "durable" trusts
             the disk of a restarted master with ``appendfsync always``. "strict" is "auto", and also judges a
-            master at first contact. "marker" keeps a marker on each master, shared by all clients. "off". See
-            docs/guarantees.md.
-        assume_fresh: With "marker": a master without a marker at first contact is new. For the first start of
-            a cluster only.
+            master at first contact: for processes that live shortly. "marker" keeps a marker on each master,
+            shared by all clients. "off". See docs/guarantees.md.
+        assume_fresh: A master is new when this client meets it first, so it has forgotten nothing: for the
+            first start of a cluster only. With "marker", a master without a marker.
         allow_split: Whether a master behind Sentinels votes without ``min-replicas-to-write``. A partition
             may then lead to two holders. See docs/migration.md.
         check_masters: Whether masters vote only for the list of masters and the ``max_ttl`` that they have

@@ -66,28 +66,32 @@ class Identity(NamedTuple):
     role: str = ""
 
 
-class RestartMarker(NamedTuple):
-    """What every acquire on a master compares its marker with.
+#: The key of the marker on a master, after the key prefix: clients that share a prefix share ``max_ttl``, and
+#: also what ``assume_fresh`` says.
+MARKER = b"redlock-fast:marker"
 
-    ``name``: the master's present process; "": the client may not ask for it. ``max_ttl``: milliseconds.
+
+class RestartMarker(NamedTuple):
+    """What a client compares the marker of a master with.
+
+    ``name``: the master's present process; "": the client may not ask for it. ``wait``: milliseconds for
+    which this client counts no vote of a process, from the moment that a client saw it first. ``key``: of the
+    marker.
     """
 
     name: str
-    max_ttl: int
+    wait: int
+    key: bytes = MARKER
 
     @property
     def words(self) -> tuple[bytes, ...]:
-        """The arguments ``process`` and ``max_ttl`` of the scripts."""
-        return self.name.encode(), b"%d" % self.max_ttl
+        """The arguments ``process`` and ``wait`` of the scripts."""
+        return self.name.encode(), b"%d" % self.wait
 
     @property
     def trusted(self) -> bytes:
-        """The marker of a master that has nothing to forget."""
+        """The marker of a master that has nothing to forget: seen first so long ago that all leases ended."""
         return b"%b 0" % self.name.encode()
-
-
-#: The key of the marker on a master, the same for all clients.
-MARKER = b"redlock:boot"
 
 _CACHING = command(b"CLIENT", b"CACHING", b"YES").parts[0]
 
@@ -124,14 +128,14 @@ COMPARE_AND_EXTEND_6 = Script(
 
 def voting(keys: str, args: str, *parts: bytes) -> tuple[Script, Script]:
     """A script that casts a vote, and the same for masters with a marker, which checks the marker first."""
-    marked = script(f"{keys} marker", f"{args} process max_ttl", lua.CHECK_MARKER, lua.REJECT_GUARDED, *parts)
+    marked = script(f"{keys} marker", f"{args} process wait", lua.CHECK_MARKER, lua.REJECT_GUARDED, *parts)
     return script(keys, args, *parts), marked
 
 
 FENCE, MARKED_FENCE = voting("key counter", "token ttl retention step", lua.ACQUIRE_KEY, lua.NEXT_FENCE)
 MARKED_ACQUIRE = voting("key", "token ttl", lua.ACQUIRE_KEY, b"return 1")[1]
 #: Returns the milliseconds for which the master still casts no vote.
-CHECK_MARKER = script("marker", "process max_ttl", lua.CHECK_MARKER, b"return math.max(left,0)")
+CHECK_MARKER = script("marker", "process wait", lua.CHECK_MARKER, b"return math.max(left,0)")
 RAISE_FENCE = script("key counter", "token number retention step", lua.RAISE_FENCE)
 FAIR_LEAVE = script("key queue entries", "token place", lua.FAIR_LEAVE)
 FAIR_TIME_TO_TURN = script("key queue entries", "place", lua.SERVER_TIME, lua.FAIR_TIME_TO_TURN)
@@ -149,7 +153,7 @@ _DOWNGRADE = script("w r i", "mine place ttl", lua.SERVER_TIME, lua.EXTEND_EXPIR
 ACQUIRE_ALL = Script(b"local count,token,ttl=#KEYS,ARGV[1],ARGV[2]\n" + lua.ACQUIRE_ALL)
 MARKED_ACQUIRE_ALL = Script(
     b"""local count,marker=#KEYS-1,KEYS[#KEYS]
-local token,ttl,process,max_ttl=unpack(ARGV)
+local token,ttl,process,wait=unpack(ARGV)
 """
     + b"\n".join((lua.CHECK_MARKER, lua.REJECT_GUARDED, lua.ACQUIRE_ALL))
 )
@@ -172,7 +176,8 @@ def dialect(can: Capabilities, marker: RestartMarker | None = None) -> Dialect:
     plain = status(b"SET", KEY, TOKEN, b"NX", b"PX", TTL, rollback_verb=Verb.RELEASE)
     acquire = plain
     if marker is not None:
-        acquire = MARKED_ACQUIRE.template(KEY, MARKER, TOKEN, TTL, *marker.words, rollback_verb=Verb.RELEASE)
+        words: tuple[bytes | int, ...] = (TOKEN, TTL, *marker.words)
+        acquire = MARKED_ACQUIRE.template(KEY, marker.key, *words, rollback_verb=Verb.RELEASE)
     queue = (KEY, QUEUE, ENTRIES)
     fenced = (TOKEN, TTL, RETENTION, STEP)
     by_verb = {
@@ -217,12 +222,12 @@ def _vote(
     """The template for a pair of ``voting``: the first script without a marker, the second with one."""
     if marker is None:
         return pair[0].template(*keys, *args, rollback_verb=rollback_verb)
-    return pair[1].template(*keys, MARKER, *args, *marker.words, rollback_verb=rollback_verb)
+    return pair[1].template(*keys, marker.key, *args, *marker.words, rollback_verb=rollback_verb)
 
 
 def _acquire_all(marker: RestartMarker | None) -> Command:
     rollback_verb = Verb.RELEASE_ALL
     if marker is None:
         return ACQUIRE_ALL.variadic(WORDS, NUMKEYS, ~KEYS, ALL_TOKEN, ALL_TTL, rollback_verb=rollback_verb)
-    words: tuple[bytes | int, ...] = (MARKED_NUMKEYS, ~KEYS, MARKER, ALL_TOKEN, ALL_TTL, *marker.words)
+    words: tuple[bytes | int, ...] = (MARKED_NUMKEYS, ~KEYS, marker.key, ALL_TOKEN, ALL_TTL, *marker.words)
     return MARKED_ACQUIRE_ALL.variadic(MARKED_WORDS, *words, rollback_verb=rollback_verb)

@@ -45,17 +45,20 @@ return 1"""
 
 ACQUIRE_KEY = b"if not redis.call('set',key,token,'nx','px',ttl) then return 0 end"
 
-#: The marker is "process until": the server process that it was written for, and the server time in
-#: milliseconds until which the master casts no vote. A client that may not ask for the process only checks
-#: that the marker exists.
+#: The marker is "process since": a server process, and the server time in milliseconds at which a client saw
+#: first that the master is this process. That is a fact, which all clients of a prefix may believe; for how
+#: long such a master casts no vote (``wait``, in milliseconds) each client decides for itself. A time in the
+#: future shows that the clock was set back since: the process counts as seen now, so that the rest is never
+#: longer than ``wait``. A client that may not ask for the process only checks that the marker exists.
 CHECK_MARKER = b"""local t=redis.call('time')
 local now=t[1]*1000+math.floor(t[2]/1000)
-local owner,till=string.match(redis.call('get',marker) or '','^(%S*) (%d+)$')
-if not owner or (process~='' and owner~=process) then
-  till=now+max_ttl
-  redis.call('set',marker,process..string.format(' %.0f',till))
+local owner,since=string.match(redis.call('get',marker) or '','^(%S*) (%d+)$')
+since=tonumber(since)
+if not since or since>now or (process~='' and owner~=process) then
+  since=now
+  redis.call('set',marker,process..string.format(' %.0f',since))
 end
-local left=tonumber(till)-now"""
+local left=since+wait-now"""
 
 REJECT_GUARDED = b"""if left>0 then
   return redis.error_reply('GUARDED no vote for '..left..' ms more: it may have forgotten locks')

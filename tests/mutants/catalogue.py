@@ -464,17 +464,8 @@ GUARD = [
         judges("unit/masters/restart_guard", "real/masters/partition"),
         (
             "an-empty-replica-was-not-promoted",
-            "(self.max_ttl + stops_after(max_lag))",
-            "(self.max_ttl + stops_after(max_lag) * promoted)",
-        ),
-    ),
-    *of(
-        "redlock_fast/masters/state.py",
-        judges("unit/masters/restart_guard", "real/masters/partition"),
-        (
-            "the-first-of-a-service-was-not-promoted",
-            "before is None or server.where != before.where",
-            "before is not None and server.where != before.where",
+            "(self.max_ttl + stops_after(max_lag)) * 1000",
+            "(self.max_ttl + stops_after(max_lag) * promoted) * 1000",
         ),
     ),
     Mutant(
@@ -512,9 +503,10 @@ GUARD = [
     *of(
         "redlock_fast/masters/restart_guard.py",
         judges("unit/masters/restart_guard"),
-        ("uptime-beyond-the-absence", "min(uptime - 1, away)", "uptime - 1"),
-        ("uptime-to-the-second", "age = uptime - 1", "age = uptime"),
-        ("quarantine-beyond-the-ttl", "self.max_ttl - max(0.0, age)", "self.max_ttl - age"),
+        ("uptime-beyond-the-absence", "min(age, away)", "age"),
+        ("uptime-to-the-second", "max(0.0, uptime - 1)", "uptime"),
+        ("quarantine-beyond-the-ttl", "age = max(0.0, uptime - 1)", "age = uptime - 1"),
+        ("an-attempt-in-vain-is-forgotten", "age >= away", "age >= 0"),
         ("promoted-is-known", "        if promoted", "        if False and promoted"),
         ("flush-does-not-quarantine", "        if flushed:", "        if False:"),
         ("a-marker-in-a-dump-is-believed", 'if reloaded and self.mode != "off"', "if reloaded and False"),
@@ -1153,7 +1145,7 @@ LUA = [
     *of(
         "redlock_fast/wire/scripts.py",
         judges("real/masters/restart_guard"),
-        ("marker-without-silence", "till=now+max_ttl", "till=now"),
+        ("marker-without-silence", "local left=since+wait-now", "local left=0"),
         ("guarded-master-votes", "if left>0 then", "if left<0 then"),
     ),
     *of(

@@ -116,6 +116,10 @@ def no_thread_connects() -> bool:
     return not any(thread.name == "redlock-fast-connect" for thread in threading.enumerate())
 
 
+#: Whether a master has the history of another one, from which it was promoted.
+WAS_REPLICA = "return redis.call('info','replication'):find('master_replid2:0000000000',1,true) and 0 or 1"
+
+
 @pytest.fixture(autouse=True)
 def as_before(started: list[Masters]) -> Iterator[None]:
     """After each test, and after its clients: all masters run, and are empty.
@@ -138,6 +142,9 @@ def as_before(started: list[Masters]) -> Iterator[None]:
             assert master.ask("FLUSHALL", DEADLINE).startswith("+OK")
             # A master that was a replica has the keys in a file, and would load them at its next start.
             Path(master.socket_path).with_name("dump.rdb").unlink(missing_ok=True)
+            if master.ask(f'EVAL "{WAS_REPLICA}" 0') == ":1":  # new clients would give it no vote
+                master.kill()
+                master.restart()
 
 
 @pytest.fixture(autouse=True)

@@ -81,11 +81,11 @@ def lift(server: Server, args: Args, orphaned: bool) -> int:
 def look(server: Server, mark: RestartMarker) -> int:
     """For how many milliseconds more the marker gives the master no vote."""
     now = server.milliseconds()
-    writer, until = server.marker or ("", 0)
-    if server.marker is None or (mark.name and writer != mark.name):
-        until = now + mark.max_ttl
-        server.marker = mark.name, until
-    return max(0, until - now)
+    writer, since = server.marker or ("", now)
+    if server.marker is None or since > now or (mark.name and writer != mark.name):
+        since = now
+        server.marker = mark.name, since
+    return max(0, since + mark.wait - now)
 
 
 def marked(handler: Handler, mark: RestartMarker, server: Server, args: Args, orphaned: bool) -> int:
@@ -177,8 +177,8 @@ HANDLERS: dict[str, Handler] = {
     "EXTEND-OR-SET-NX 0 1 2": extend_or_create,
 }
 MARKED_HANDLERS: dict[str, Handler] = {
-    evalsha(_dialect.MARKED_ACQUIRE, "2 0 redlock:boot 1 2"): acquire,
-    evalsha(_dialect.MARKED_FENCE, "3 0 3 redlock:boot 1 2 4 5"): fence,
+    evalsha(_dialect.MARKED_ACQUIRE, "2 0 redlock-fast:marker 1 2"): acquire,
+    evalsha(_dialect.MARKED_FENCE, "3 0 3 redlock-fast:marker 1 2 4 5"): fence,
 }
 
 

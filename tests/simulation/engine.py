@@ -201,11 +201,14 @@ class Engine:
 
     def _attach(self, number: int, server: Server) -> None:
         introduced = server.introduction(**server.identity())
-        mark = self.guard.marker(introduced.identity, introduced.promoted)
+        state = self.states[number]
+        known = state.server.identity if state.known else None
+        mark = self.guard.marker(introduced.identity, introduced.promoted, known=known)
         if mark is not None:
             introduced = introduced._replace(guarded=look(server, mark) / 1000)
-        self._attach_unless_duplicate(self.states[number], introduced)
-        connection = self.connections[number] = Connection(self, server, mark)
+        self._attach_unless_duplicate(state, introduced)
+        compared = mark if self.guard.mode == "marker" else None
+        connection = self.connections[number] = Connection(self, server, compared)
         server.connections.append(connection)
         kept = self.kept[number]
         while kept:

@@ -69,7 +69,7 @@ class Server:
         #: On which one the command came that it is executing.
         self.caller: Connection | None = None
         self.counters: dict[bytes, int] = {}
-        #: The run id that it was written under, until when there is no vote.
+        #: The process, and since when a client has known it; see RestartMarker.
         self.marker: tuple[str, int] | None = (self.run_id, 0)
         self.connections: list[Connection] = []
         witness.votes.servers.append(self)

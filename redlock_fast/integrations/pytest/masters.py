@@ -17,7 +17,7 @@ from .proxy import Proxy
 #: clients that outlive a test would distrust all masters for ``max_ttl``.
 CLEAR = (
     "for db=0,15 do redis.call('select',db) for _,key in ipairs(redis.call('keys','*')) do "
-    f"if key~='{MARKER.decode()}' and key:sub(-{len(WITNESS)})~='{WITNESS.decode()}' "
+    f"if key:sub(-{len(MARKER)})~='{MARKER.decode()}' and key:sub(-{len(WITNESS)})~='{WITNESS.decode()}' "
     "then redis.call('del',key) end end end return 1"
 )
 

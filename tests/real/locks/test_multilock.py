@@ -151,11 +151,11 @@ def test_masters_with_a_marker(masters: Masters, connected: MakeClient, raw: Raw
     with c.multilock(["a", "b"], TTL) as lock:
         lock.extend()
     for node in nodes[:3]:
-        node.delete("redlock:boot")
+        node.delete("redlock-fast:marker")
     with pytest.raises(QuorumUnavailable, match="GUARDED"):
         c.multilock(["a", "b"], TTL).acquire(blocking=False)
     for node in nodes:
-        eventually(lambda node=node: node.keys() == [b"redlock:boot"], "nothing of ours")  # type: ignore[misc]
+        eventually(lambda node=node: node.keys() == [b"redlock-fast:marker"], "nothing of ours")  # type: ignore[misc]
 
 
 # --- loss -----------------------------------------------------------------------------------------

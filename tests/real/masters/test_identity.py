@@ -108,7 +108,7 @@ def test_demoted_and_promoted_again(fleet: Masters, connected: MakeClient, raw: 
     eventually(lambda: all(node.exists("r") for node in nodes[:3]), "all three have it")
     for number in (0, 1):
         if mode == "marker":  # as if that server had been its replica, before the lock
-            assert nodes[3].set("redlock:boot", nodes[number].get("redlock:boot"))
+            assert nodes[3].set("redlock-fast:marker", nodes[number].get("redlock-fast:marker"))
         follow(nodes[number], fleet[3].port)
         assert not nodes[number].exists("r")
         assert nodes[number].replicaof("NO", "ONE")

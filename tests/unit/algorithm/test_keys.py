@@ -10,11 +10,11 @@ from redlock_fast.algorithm.keys import key_of
 from redlock_fast.wire.dialect import MARKER
 
 USES = ["f", "w", "r", "i", "n", "q", "e", "0", "9", "10", "1023"]
-RESERVED = [*(f"{{x}}:{use}" for use in USES), "{a}:b}:f", "redlock:boot"]
-RESERVED += ["redlock-fast:masters", "redlock-fast:witness"]
+RESERVED = [*(f"{{x}}:{use}" for use in USES), "{a}:b}:f"]
+RESERVED += ["redlock-fast:masters", "redlock-fast:witness", "redlock-fast:marker"]
 OTHERS = ["", "F", "00", "01", "1024", "-1", "+1", "ff", "²", "42:orders"]
 FREE = [*(f"{{x}}:{use}" for use in OTHERS), "{x}", "{}:f", "x}:f", "{x:f", "a{x}:f"]
-FREE += ["redlock:boots", "redlock-fast:x"]
+FREE += ["redlock:boot", "redlock-fast:x"]
 
 
 @cases("name", RESERVED)
@@ -31,13 +31,13 @@ def test_other_names(name: str) -> None:
 
 def test_the_whole_key_counts() -> None:
     assert key_of(b"app:", "{x}:f") == b"app:{x}:f"
-    assert key_of(b"app:", MARKER) == b"app:" + MARKER
-    for prefix, name in ((b"{app:", "x}:f"), (b"redlock:", "boot"), (b"app:", "redlock-fast:masters:mark:1")):
+    own = (b"redlock-fast:", "marker"), (b"app:", "redlock-fast:masters:mark:1"), (b"app:", MARKER)
+    for prefix, name in ((b"{app:", "x}:f"), *own):
         with pytest.raises(ConfigError, match="uses itself"):
             key_of(prefix, name)
 
 
-@cases("name", ["a:redlock-fast:masters", "a:redlock-fast:witness", "redlock-fast:redlock-fast:witness"])
+@cases("name", ["a:redlock-fast:masters", "a:redlock-fast:marker", "redlock-fast:redlock-fast:witness"])
 def test_a_name_without_a_prefix_makes_no_key_of_clients_with_one(name: str) -> None:
     """Catches: a lock in place of the record of masters of the clients that have the prefix ``a:``."""
     for prefix in (b"", b"x:"):
@@ -47,7 +47,7 @@ def test_a_name_without_a_prefix_makes_no_key_of_clients_with_one(name: str) -> 
         assert key_of(b"", other) == other.encode()
 
 
-@cases("name", ["masters", "masters:mark:1", "witness"])
+@cases("name", ["masters", "masters:mark:1", "witness", "marker"])
 def test_a_prefix_and_a_name_make_no_key_of_clients_without_a_prefix(name: str) -> None:
     """Catches: a lock in place of the record of masters, which those clients then find damaged."""
     with pytest.raises(ConfigError, match="uses itself"):

@@ -71,6 +71,18 @@ def test_the_first_contact() -> None:
     assert silence("strict", None, uptime=0) == MAX_TTL
     assert silence("strict", None, uptime=MAX_TTL + 1) == 0
     assert silence("strict", None, durable=True) == MAX_TTL
+    for fresh in ("auto", "strict"):
+        known = Guard(fresh, MAX_TTL, assume_fresh=True)
+        assert known.quarantine(None, Identity("this"), uptime=0.0, away=9.0) == 0
+
+
+@pytest.mark.parametrize("mode", ["auto", "durable"])
+def test_the_first_contact_after_an_attempt_in_vain(mode: str) -> None:
+    """A process that is younger than the attempt was started after it, in place of another one."""
+    assert silence(mode, None, uptime=3, away=10) == MAX_TTL - 2
+    assert silence(mode, None, uptime=0, away=10) == MAX_TTL
+    assert silence(mode, None, uptime=11, away=10) == 0, "it was there, and could not be reached"
+    assert silence(mode, None, uptime=0, away=0.0) == 0, "no attempt failed"
 
 
 @pytest.mark.parametrize("mode", JUDGING)
@@ -80,7 +92,7 @@ def test_a_promoted_replica_is_silent_from_now_on(mode: str) -> None:
     assert silence(mode, "its master", **old) == MAX_TTL
     assert silence(mode, "its master", max_lag=10.0, **old) == MAX_TTL + 12
     assert silence(mode, "this", **old) == 0, "it is known already"
-    assert silence(mode, None, **old) == (MAX_TTL if mode == "strict" else 0)
+    assert silence(mode, None, **old) == 0, "at the first contact its marker decides"
 
 
 @pytest.mark.parametrize("mode", ["off", "marker"])
@@ -103,7 +115,16 @@ def test_the_mark() -> None:
     assert Guard("marker", 1.5).marker(identity, promoted=True, max_lag=10.0) == RestartMarker(
         "run/history", 13_500
     )
-    assert Guard("auto", 1.5).marker(identity) is None
+    for mode in JUDGING:
+        guard = Guard(mode, 1.5)
+        assert guard.marker(identity) is None
+        assert guard.marker(identity, promoted=True, key_prefix=b"a:") == RestartMarker(
+            "run/history", 1500, b"a:redlock-fast:marker"
+        )
+        assert guard.marker(identity, promoted=True, known=identity) is None, "it is known already"
+        unsure = guard.marker(identity, service=True)  # one without data does not show that it was promoted
+        assert unsure == (RestartMarker("run", 1500) if mode == "strict" else None)
+    assert Guard("off", 1.5).marker(identity, promoted=True) is None
     assert RestartMarker("run", 1500).words == (b"run", b"1500")
     assert RestartMarker("run", 1500).trusted == b"run 0"
 
@@ -158,19 +179,14 @@ def test_another_server_of_a_service_was_promoted(url: str, port: int, guarded: 
     assert master_state.guarded_until == (2000.0 + guarded if guarded else 0.0)
 
 
-@pytest.mark.parametrize(
-    ("url", "mode", "guarded"),
-    [
-        ("redis+sentinel://m0/locks", "strict", MAX_TTL + 12),
-        ("redis+sentinel://m0/locks", "auto", 0.0),
-        ("redis://m0", "strict", 0.0),
-    ],
-)
-def test_the_first_server_of_a_service_may_have_been_promoted(url: str, mode: str, guarded: float) -> None:
-    master_state = MasterState(target(url))
-    there = Server(run_id="a", uptime=10**9, min_replicas=1, max_lag=10.0)
-    master_state.on_connected(there, Guard(mode, MAX_TTL), 2000.0)
-    assert master_state.guarded_until == (2000.0 + guarded if guarded else 0.0)
+def test_the_first_attempt_in_vain_is_remembered() -> None:
+    """By the lease clock, which goes on while the machine sleeps."""
+    state = MasterState(target("redis://m0"))
+    state.fail("down", 1, began=5.0)
+    state.fail("down", 2, began=9.0)
+    assert state.copy_of_returned(state.target).first_failure == 5.0
+    state.on_connected(Server(run_id="a", uptime=1), Guard("auto", MAX_TTL), 1000.0)
+    assert state.guarded_until == 1000.0 + MAX_TTL
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def test_fencing_is_a_script() -> None:
 
 def test_a_marked_master_compares_its_marker_first() -> None:
     acquire = dialect(Capabilities(True, False, True), MARK)[Verb.ACQUIRE]
-    words = (b"2", b"key", b"redlock:boot", b"token", b"1500", b"run", b"60000")
+    words = (b"2", b"key", b"redlock-fast:marker", b"token", b"1500", b"run", b"60000")
     assert render(acquire, ARGS) == array(b"EVALSHA", MARKED_ACQUIRE.sha1, *words)
 
 
@@ -215,7 +215,7 @@ def test_several_keys_are_the_scripts_keys(can: Capabilities) -> None:
     assert render(release, ALL_ARGS) == array(b"EVALSHA", RELEASE_ALL.sha1, *words)
     assert acquire.fallback
     assert render(acquire.fallback, ALL_ARGS) == array(b"EVAL", ACQUIRE_ALL.text, *words)
-    words = (b"3", *keys, b"redlock:boot", b"token", b"1500", b"run", b"60000")
+    words = (b"3", *keys, b"redlock-fast:marker", b"token", b"1500", b"run", b"60000")
     assert render(marked[Verb.ACQUIRE_ALL], ALL_ARGS) == array(b"EVALSHA", MARKED_ACQUIRE_ALL.sha1, *words)
     assert marked[Verb.RELEASE_ALL] == release
 
