@@ -26,11 +26,11 @@ from redlock_fast.embedded import Masters
     ],
     ids=["exec", "exec_without_command", "status", "locks", "break", "usage"],
 )
-def test_the_exit_code_stays(valkey: Masters, arguments: list[str], expected: int, closed: str) -> None:
+def test_the_exit_code_stays(once: Command, arguments: list[str], expected: int, closed: str) -> None:
     script = f'exec "$@" {closed}'
     command = ["sh", "-c", script, "sh", sys.executable, "-m", "redlock_fast", *arguments]
     ended = subprocess.run(
-        command, env=Command(valkey).environment, capture_output=True, text=True, timeout=PROCESS_DEADLINE
+        command, env=once.environment, capture_output=True, text=True, timeout=PROCESS_DEADLINE
     )
     assert (ended.returncode, "Traceback" in ended.stderr) == (expected, False), ended.stderr
 
