@@ -80,6 +80,11 @@ return type(token)=='string' and string.sub(token,21,128) or ''"""
 
 # Read-write lock: ``w`` has the writer, ``r`` the readers with the end of each lease, ``i`` the waiting
 # writers (intents), with the time until which new readers are refused in their favour.
+#
+# A server whose memory is full (``maxmemory``) refuses ZADD, because it may need memory. What is held must be
+# extended and given back there, too. All servers refuse such a command in a script only while the script has
+# written nothing: they do not stop between two writes. So each script of a held lock first deletes something,
+# which is never refused; ZREMRANGEBYSCORE counts also where it finds nothing to delete.
 # ------------------------
 
 RW_READ = b"""redis.call('zremrangebyscore',r,'-inf',now)
@@ -104,9 +109,9 @@ return 1"""
 #: After a failed round: give the vote back and keep the place. A grant never removes the intent, because the
 #: next round may need it.
 RW_ROLLBACK = b"""redis.call('zremrangebyscore',i,'-inf',now)
+if redis.call('get',w)==mine then redis.call('del',w) end
 redis.call('zadd',i,now+intent,place)
 outlive(i,intent)
-if redis.call('get',w)==mine then redis.call('del',w) end
 return 1"""
 
 RW_RELEASE = b"""local found=0
@@ -119,8 +124,8 @@ end
 redis.call('zrem',i,place)
 return found"""
 
-_EXTEND_READER = b"""local ends=redis.call('zscore',r,mine)
-if not ends or tonumber(ends)<=now then return 0 end
+_EXTEND_READER = b"""redis.call('zremrangebyscore',r,'-inf',now)
+if not redis.call('zscore',r,mine) then return 0 end
 redis.call('zadd',r,'gt',now+ttl,mine)
 outlive(r,ttl)
 return 1"""
@@ -139,6 +144,7 @@ end
 RW_DOWNGRADE = (
     b"""if redis.call('get',w)==mine then
   local left=math.max(redis.call('pttl',w),tonumber(ttl))
+  redis.call('zremrangebyscore',r,'-inf',now)
   redis.call('zadd',r,'gt',now+left,mine)
   outlive(r,left)
   redis.call('del',w)

@@ -1044,11 +1044,15 @@ LUA = [
         ("writer-beside-readers", " or redis.call('zcard',r)>0", ""),
         (
             "yield-takes-the-holders-vote",
-            "if redis.call('get',w)==mine then redis.call('del',w) end\nreturn",
-            "redis.call('del',w)\nreturn",
+            "if redis.call('get',w)==mine then redis.call('del',w) end\nredis.call('zadd'",
+            "redis.call('del',w)\nredis.call('zadd'",
         ),
         ("intent-stays-after-release", "redis.call('zrem',i,place)\nreturn found", "return found"),
-        ("reader-extended-after-its-end", "if not ends or tonumber(ends)<=now then", "if not ends then"),
+        (
+            "reader-extended-after-its-end",
+            "_EXTEND_READER = b\"\"\"redis.call('zremrangebyscore',r,'-inf',now)\n",
+            '_EXTEND_READER = b"""',
+        ),
         (
             "downgraded-and-still-writer",
             "  redis.call('del',w)\n  redis.call('zrem',i,place)",
@@ -1517,8 +1521,8 @@ RULE = [
         VOTES,
         (
             "reader-is-shortened",
-            "<=now then return 0 end\nredis.call('zadd',r,'gt',",
-            "<=now then return 0 end\nredis.call('zadd',r,",
+            "if not redis.call('zscore',r,mine) then return 0 end\nredis.call('zadd',r,'gt',",
+            "if not redis.call('zscore',r,mine) then return 0 end\nredis.call('zadd',r,",
         ),
         (
             "writer-is-shortened",
