@@ -68,16 +68,13 @@ class SingleRun(SingleRunState["Lock"]):
             if kind is None and self._once_per is not None:
                 self._keep(lock)
             lock.__exit__(kind, error, trace)
-        except BaseException:
-            lock.release()  # a signal handler raised, perhaps before the release began
+        except BaseException:  # a signal handler raised, perhaps before any of this began
+            if kind is None and self._once_per is not None:  # the job has run: it must not run again
+                drive(keep_at_once(lock, self._keep_until), lock._core.masters)
+            lock.release()
             raise
         finally:
             self._lock, self._entered = None, False
 
     def _keep(self, lock: Lock) -> None:
-        masters = lock._core.masters
-        try:
-            drive(keep_until(lock, self._keep_until), masters)
-        except BaseException:
-            drive(keep_at_once(lock, self._keep_until), masters)
-            raise
+        drive(keep_until(lock, self._keep_until), lock._core.masters)

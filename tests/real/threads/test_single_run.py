@@ -16,7 +16,7 @@ from redlock_fast.embedded import Master, Masters
 
 #: In Python the caller knows when these return, or when they begin.
 WHOLE = ("threads/client.py", "threads/fast_path.py", "threads/driver.py", "threads/single_run.py")
-BEFORE = ("call __exit__", "call release", "call _keep")
+BEFORE = ("call __exit__", "call release")
 
 
 def nothing() -> None:
