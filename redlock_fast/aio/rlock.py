@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import inspect
 import weakref
+from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from ..errors import LockLost
 from ..locks.bodies import number_of
+from ..locks.client_base import view_of
 from ..locks.owner_queue import turn_of
 from ..locks.owners import Ownership
 from ..locks.rlock import Reentrant
 from ..wire.text import quoted
 
 TaskReference = weakref.ref[asyncio.Task[Any]]
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Marks a method that takes the task at the call, and returns a coroutine. Python 3.11 has no such mark.
+coroutine_function: Callable[[F], F] = getattr(inspect, "markcoroutinefunction", lambda function: function)
 
 
 class TaskOwner:
@@ -33,20 +41,30 @@ class TaskOwner:
                 left.pop(task, None)
 
         self._ended = ended
+        self._task: asyncio.Task[Any] | None = None
+
+    def of(self, task: asyncio.Task[Any]) -> TaskOwner:
+        """The same owners, for a call of ``task`` that another task runs."""
+        owner = copy.copy(self)
+        owner._task = task
+        return owner
+
+    def _caller(self) -> asyncio.Task[Any] | None:
+        return self._task or current_task()
 
     def get(self) -> Ownership | None:
-        task = current_task()
+        task = self._caller()
         return self._ownerships.get(task) if task else None
 
     def put(self, ownership: Ownership) -> None:
-        task = current_task()
+        task = self._caller()
         assert task is not None
         self._ownerships[task] = ownership
         task.remove_done_callback(self._ended)
         task.add_done_callback(self._ended)
 
     def drop(self, ownership: Ownership) -> None:
-        task = current_task()
+        task = self._caller()
         if task and self._ownerships.get(task) is ownership:
             del self._ownerships[task]
             task.remove_done_callback(self._ended)
@@ -87,8 +105,14 @@ class AsyncRLock(Reentrant):
         #: collected.
         self._bodies: list[tuple[TaskReference, Ownership]] = []
 
-    async def acquire(self, blocking: bool = True, timeout: float = -1, *, ttl: float | None = None) -> bool:
+    @coroutine_function
+    def acquire(
+        self, blocking: bool = True, timeout: float = -1, *, ttl: float | None = None
+    ) -> Coroutine[Any, Any, bool]:
         """Enter one level; see [`RLock.acquire`][]. A cancelled call has not entered.
+
+        The owner is the task that makes the call, also if another task awaits the result, as that of
+        ``asyncio.wait_for`` does before Python 3.12.
 
         Examples:
             >>> if await rlock.acquire(timeout=2.0):
@@ -100,9 +124,25 @@ class AsyncRLock(Reentrant):
             RuntimeError: No task is running that could own the lock.
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        return await self._enter(ttl, blocking, timeout) is not None
+        return self._acquire(current_task(), ttl, blocking, timeout)
 
-    async def release(self) -> bool:
+    async def _acquire(
+        self, task: asyncio.Task[Any] | None, ttl: float | None, blocking: bool, timeout: float
+    ) -> bool:
+        return await self._of(task)._enter(ttl, blocking, timeout) is not None
+
+    def _of(self, task: asyncio.Task[Any] | None) -> Self:
+        """This lock for a call of ``task``; None: of the running task."""
+        owner = self._owner
+        if task is None or task is current_task() or not isinstance(owner, TaskOwner):
+            return self
+        view = view_of(self)
+        view._owner = owner.of(task)
+        view._parent = self._parent or self  # on_lost gets it
+        return view
+
+    @coroutine_function
+    def release(self) -> Coroutine[Any, Any, bool]:
         """Leave one level; see [`RLock.release`][]. A cancelled call has left it.
 
         Examples:
@@ -112,6 +152,12 @@ class AsyncRLock(Reentrant):
             RuntimeError: The caller holds nothing.
             WrongLoop: The client belongs to another event loop, which is open.
         """
+        return self._release(current_task())
+
+    async def _release(self, task: asyncio.Task[Any] | None) -> bool:
+        return await self._of(task)._leave()
+
+    async def _leave(self) -> bool:
         ownership = self._require_owned()
         core: Any = self._core
         core.loop_binding()  # raises WrongLoop: the level is not left then
@@ -121,7 +167,8 @@ class AsyncRLock(Reentrant):
         alive: bool = await ownership.lock.release()
         return alive
 
-    async def extend(self, ttl: float | None = None, *, confirm: bool = False) -> float:
+    @coroutine_function
+    def extend(self, ttl: float | None = None, *, confirm: bool = False) -> Coroutine[Any, Any, float]:
         """Make the lease last ``ttl`` seconds from now, for all levels; see [`Lock.extend`][].
 
         Examples:
@@ -131,7 +178,10 @@ class AsyncRLock(Reentrant):
             RedlockError: As [`RLock.extend`][].
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        validity: float = await self._require_held().lock.extend(ttl, confirm=confirm)
+        return self._extend(current_task(), ttl, confirm)
+
+    async def _extend(self, task: asyncio.Task[Any] | None, ttl: float | None, confirm: bool) -> float:
+        validity: float = await self._of(task)._require_held().lock.extend(ttl, confirm=confirm)
         return validity
 
     async def __aenter__(self) -> Self:

@@ -8,20 +8,14 @@ other one. So each owner, a thread or a task, has a hold of its own.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from ..aio.rlock import current_task
 from ..locks.lock_state import LockState
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-#: Marks a method that takes the task at the call, and returns a coroutine. Python 3.11 has no such mark.
-coroutine_function: Callable[[F], F] = getattr(inspect, "markcoroutinefunction", lambda function: function)
 
 
 class Hold:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, ParamSpec, TypeVar, Unpack
 
 from .. import LockLost, QuorumUnavailable
 from .. import TooManyExtensions as OurTooManyExtensions
+from ..aio.rlock import coroutine_function
 from ..errors import ConfigError, reduced
 from ..locks.client_base import BaseClient
 from ..locks.decorated import check_plain
@@ -16,7 +17,7 @@ from ..locks.options import FastRedlockOptions
 from ._clients import keep_aio, shared, shared_aio
 from ._errors import translated
 from ._holder import LockHolder, TaskLockHolder
-from ._holds import Hold, Owner, coroutine_function
+from ._holds import Hold, Owner
 from ._masters import master_list
 from ._times import time_left
 

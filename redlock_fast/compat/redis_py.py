@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Unpack
 
 from .. import AsyncFastRedlock, AsyncLock, Lock, LockLost, QuorumUnavailable
+from ..aio.rlock import coroutine_function
 from ..algorithm.keys import encoded
 from ..errors import ConfigError
 from ..locks.config import check_lists
@@ -24,7 +25,7 @@ from ..locks.options import FastRedlockOptions
 from ..wire.text import quoted
 from ._clients import keep, keep_aio, masters_of, shared, shared_aio, with_specs
 from ._errors import Dictionary, translated
-from ._holds import Hold, Holds, Owner, ThreadHold, coroutine_function, task_holds, thread_holds
+from ._holds import Hold, Holds, Owner, ThreadHold, task_holds, thread_holds
 from ._masters import master_list, master_specs
 from ._names import encodable
 from ._times import check_seconds, time_left

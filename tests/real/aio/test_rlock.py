@@ -104,7 +104,11 @@ async def test_what_a_task_leaves_is_free_when_its_lease_ends(masters: Masters, 
     """And it is not renewed any more, although the task object is still referenced."""
     async with aclient(masters) as c:
         lock = c.rlock("r", 0.5, auto_extend=True, timeout=DEADLINE)
-        task = asyncio.create_task(lock.acquire())
+
+        async def acquire_and_end() -> bool:
+            return await lock.acquire()
+
+        task = asyncio.create_task(acquire_and_end())
         assert await task
         gc.collect()
         assert await lock.acquire(ttl=TTL)
@@ -462,3 +466,32 @@ def test_a_release_in_another_loop(masters: Masters, aclient: MakeAio) -> None:
             second.run(refused())
         first.run(release())
     nothing_left(masters)
+
+
+@pytest.mark.parametrize("through", ["bare", "wait_for", "shield"])
+@on_loops
+async def test_the_caller_owns_it(valkey: Masters, aclient: MakeAio, through: str) -> None:
+    """Whichever task awaits the call. Catches: an owner that is taken at the grant, in a task of wait_for."""
+
+    async def awaited(call: Any) -> Any:
+        if through == "wait_for":
+            return await asyncio.wait_for(call, DEADLINE)
+        return await (asyncio.shield(call) if through == "shield" else call)
+
+    async with aclient(valkey, ttl=TTL / 2) as c:
+        lock = c.rlock("r")
+        assert await awaited(lock.acquire()) is True
+        assert (lock.locked(), lock.depth) == (True, 1)
+        assert await awaited(lock.acquire()) is True
+        assert lock.depth == 2
+        assert await awaited(lock.extend(TTL)) > TTL / 2
+        assert await awaited(lock.release()) is True
+        assert lock.depth == 1
+        assert await awaited(lock.release()) is True
+        assert lock.depth == 0
+        await clean(valkey)
+        other = c.rlock("r")
+        async with lock:
+            assert await awaited(other.acquire(blocking=False)) is False
+            assert other.depth == 0
+        await clean(valkey)
