@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from asgiref.sync import iscoroutinefunction
 from django.db import connections, transaction
 
+from ...aio.unbroken import run_to_its_end
 from ...errors import ConfigError
 from ...locks.decorated import check_plain
 from ...locks.options import Resource
@@ -28,8 +29,10 @@ def synchronized(
     ``resource``: text with parameters of the path, such as ``"orders:{order_id}"``, or a function of the
     request and the view's other arguments. ``ttl`` in seconds and ``options``: those of
     [`FastRedlock.lock`][]. The transaction of ``ATOMIC_REQUESTS`` begins and ends inside the lock, so the
-    next holder sees what was committed. A streaming body runs without the lock. For a class decorate
-    ``as_view()``.
+    next holder sees what was committed. Django cancels an async view when its client disconnects: the view
+    then keeps the lock and runs to its end, at most until the lease ends, because the threads of
+    ``sync_to_async``, and so each query, go on in any case. A streaming body runs without the lock. For a
+    class decorate ``as_view()``.
 
     Examples:
         >>> @synchronized("orders:{order_id}", timeout=0)
@@ -52,8 +55,8 @@ def synchronized(
     def _async_view(view: Any) -> Any:
         @wraps(view)
         async def locked(request: Any, *args: Any, **kwargs: Any) -> Any:
-            async with async_client().lock(name(request, *args, **kwargs), ttl, **options):
-                return await view(request, *args, **kwargs)
+            async with async_client().lock(name(request, *args, **kwargs), ttl, **options) as lock:
+                return await run_to_its_end(view(request, *args, **kwargs), lock)
 
         return locked
 

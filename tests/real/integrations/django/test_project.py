@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +12,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from support.event_loops import until
 from support.thorough import MORE
+from support.waiting import DEADLINE
 from support.web_server import GUNICORN, UVICORN, check_server
 
 from redlock_fast import AsyncFastRedlock, ConfigError, Contended, FastRedlock
@@ -151,6 +154,49 @@ def test_an_event_loop_takes_over_the_client_of_a_closed_one(project: Any) -> No
     assert len({id(client) for client in clients}) == 1
     assert isinstance(clients[0], AsyncFastRedlock)
     asyncio.run(clients[0].close())
+
+
+@pytest.mark.parametrize("lease_ends", [False, True])
+def test_a_client_that_disconnects_does_not_free_the_lock_of_a_query(
+    valkey: Masters, project: Any, lease_ends: bool
+) -> None:
+    """Django cancels the view; the thread of its query goes on. Catches: the next request beside that query.
+
+    The lock is held until the query has ended, or until its lease ends.
+    """
+    from asgiref.sync import sync_to_async
+
+    began, end, order = threading.Event(), threading.Event(), list[str]()
+
+    def query() -> None:
+        began.set()
+        assert end.wait(DEADLINE)
+        order.append("query")
+
+    @project.synchronized("orders:{order}", 1.0 if lease_ends else 30.0)
+    async def view(request: Any, order: int) -> None:
+        await asyncio.to_thread(query) if lease_ends else await sync_to_async(query)()
+
+    async def disconnected() -> None:
+        request = asyncio.create_task(view("request", order=7))
+        await until(began.is_set, "the query is under way")
+        request.cancel()
+        await asyncio.sleep(0)
+        if lease_ends:
+            await asyncio.wait((request,), timeout=DEADLINE)
+            assert not order
+        else:
+            with pytest.raises(Contended):
+                await view("next", order=7)
+            assert not request.done()
+        end.set()
+        await asyncio.wait((request,), timeout=DEADLINE)
+        assert request.cancelled()
+        await until(lambda: order == ["query"], "the query ends")
+        await view("next", order=7)
+        await project.async_client().close()
+
+    asyncio.run(disconnected())
 
 
 def test_checks(project: Any, valkey: Masters) -> None:
