@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -33,10 +34,11 @@ async def run_to_its_end(body: Coroutine[Any, Any, R], lock: LockState) -> R:
             timeout = lock.remaining() or None
             if timeout is None:
                 task.cancel()
-    for variable, value in context.items():  # what the body has set, for whoever called it
+    for variable, value in context.items():  # what the body has set, for the caller
         variable.set(value)
     if cancelled is None:
         return task.result()
     if not task.cancelled():
-        task.exception()  # marks it as retrieved: the caller gets its cancellation
+        with contextlib.suppress(Exception):  # retrieved, and not logged: the caller gets its cancellation
+            task.result()
     raise cancelled

@@ -23,6 +23,7 @@ ELSEWHERE = {
     "unit/wire/test_commands.py": ("wire/dialect",),
     "unit/locks/test_config.py": ("locks/client_base", "locks/failures"),  # checks and errors of both clients
     "real/locks/test_many.py": ("locks/batch_state",),
+    "real/integrations/django/test_project.py": ("aio/unbroken",),
     # what each kind asks of masters
     "unit/locks/test_kinds.py": ("algorithm/lock_kind",),
     # a lock object and its drivers, through both clients
