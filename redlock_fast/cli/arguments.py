@@ -98,6 +98,7 @@ examples:
   redlock-fast masters plan --from redis://a --to redis://a,redis://b,redis://c
   redlock-fast masters start --from ... --to ...
   redlock-fast masters finish --phase 1 --from ... --to ...
+  redlock-fast masters restore --from ...
 
 exit codes:
   0         done; for plan and status: the next command is allowed
@@ -205,11 +206,13 @@ def _change(parser: argparse.ArgumentParser) -> None:
         "status": "show the phase and the clients of each step",
         "finish": "end the phase: to phase 2, then to the new list only",
         "abort": "go back towards the old list",
+        "restore": "write the record back to masters of the present list that lost it",
     }
     text = "; ".join(f"{name}: {what}" for name, what in actions.items())
-    parser.add_argument("action", choices=list(actions), metavar="plan|start|status|finish|abort", help=text)
+    parser.add_argument("action", choices=list(actions), metavar="|".join(actions), help=text)
     number = "with finish or abort: the phase to end (default: the present one); no effect if it has ended"
     parser.add_argument("--phase", type=int, choices=[1, 2], help=number)
+    parser.add_argument("--yes", action="store_true", help="with restore: do not ask for a confirmation")
     group = parser.add_argument_group("masters")
     old = "URLs of the present masters (default: $REDLOCK_FAST_MASTERS, or the file)"
     group.add_argument("--from", dest="masters", metavar="URL,URL", help=old)

@@ -140,7 +140,7 @@ class Masters:
 
     def read(self) -> Reading:
         self.servers.begin_again()
-        found = self.servers.each(lambda server: _answer(server, self._prefix), self._timeout)
+        found = self.servers.each(lambda server: answer_of(server, self._prefix), self._timeout)
         answers = {master: one for master, one in enumerate(found) if one is not None}
         records = {master: one.record for master, one in answers.items() if one.record and one.record.epoch}
         newest = max(records.values(), key=lambda one: one.epoch, default=None)
@@ -241,7 +241,7 @@ def phase_of(record: Record, old: frozenset[str], new: frozenset[str]) -> Phase 
     return Phase.FOREIGN if record.id in lists[0] | lists[1] else None
 
 
-def _answer(server: Server, key_prefix: bytes) -> Answer:
+def answer_of(server: Server, key_prefix: bytes) -> Answer:
     key = record_key(key_prefix)
     data, about, clients = server.ask(
         [(b"GET", key), (b"INFO", b"server"), (b"INFO", b"clients")], errors=True

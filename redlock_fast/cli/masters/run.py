@@ -18,6 +18,7 @@ from ..settings import load, new_masters
 from .phases import Command, Done, Lists, Refused, Wait, Write, follow, wait_seconds
 from .records import Masters, Reading
 from .report import Report
+from .restore import restore
 
 #: How often a phase is written again where a record was changed since it was read.
 ATTEMPTS = 3
@@ -28,6 +29,8 @@ def run(options: argparse.Namespace) -> int:
     if options.phase and options.action not in ("finish", "abort"):
         raise ConfigError(f"{options.action} has no --phase: finish and abort have one")
     settings = load(options)
+    if options.action == "restore":
+        return restore(options, settings)
     reading = settings.reading()
     targets, lists = _union(reading.targets, check_joint(reading.targets, new_masters(options), "--to"))
     if lists.old == lists.new:

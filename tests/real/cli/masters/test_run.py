@@ -18,9 +18,9 @@ import redis
 from support.commands import Command, first_line, running
 from support.python_process import PythonProcess, run_python
 from support.thorough import MORE
-from support.waiting import PATIENT, PROCESS_DEADLINE
+from support.waiting import PATIENT, PROCESS_DEADLINE, eventually
 
-from redlock_fast import ConfigError, ShardedRedlock, cli
+from redlock_fast import ConfigError, FastRedlock, QuorumUnavailable, ShardedRedlock, cli
 from redlock_fast.cli import exit_codes
 from redlock_fast.embedded import Masters
 from redlock_fast.masters.marks import MARK_KEY, Mark, encode_mark
@@ -237,6 +237,47 @@ def test_a_master_of_a_group_is_replaced(operator: Operator, valkey: Masters) ->
     with ShardedRedlock(lists[1], **options) as new, new.lock("r"):
         pass
     assert operator.phase("finish", *sides, "--phase", "2") == (0, "new list")
+
+
+def test_restore(operator: Operator, valkey: Masters, raw: Raw, capsys: pytest.CaptureFixture[str]) -> None:
+    """A minority is down, one more master lost its record, and no client knows it."""
+    nodes = raw(valkey)
+    give = ("--from", " ".join(valkey.urls), "--yes")
+    options: Any = {"ttl": MAX_TTL, "max_ttl": MAX_TTL, "check_masters": "auto", **PATIENT}
+    assert operator.says("restore", *give)["why"] == (
+        "no master that answers has a record in force: clients write the first one"
+    )
+    with FastRedlock(valkey.urls, **options) as client:
+        client.connect()
+        eventually(lambda: all(node.exists(KEY) and record_of(node).in_force for node in nodes), "in force")
+    assert operator.says("restore", *give)["why"] == "every master that answers has its record"
+    kept = record_of(nodes[2])
+    for number in (0, 1):
+        valkey[number].kill()
+    nodes[2].delete(KEY)
+    with FastRedlock(valkey.urls, **options) as new:
+        new.connect(0.1)
+        eventually(lambda: "masters restore" in new.health()[2].no_vote, "it names the command")
+        with pytest.raises((QuorumUnavailable, ConfigError), match="masters restore"):
+            new.lock("r", timeout=0.5).acquire()
+        result = operator.says("restore", *give)
+        assert result["code"] == 0, result
+        assert record_of(nodes[2]).of(kept.id) == kept
+        lock = new.lock("r", timeout=20.0)
+        assert lock.acquire()
+        lock.release()
+    capsys.readouterr()
+    assert cli.main(["masters", "restore", *give[:2]]) == exit_codes.USAGE
+    assert "give --yes" in capsys.readouterr().err
+
+
+def test_restore_does_nothing_during_a_change(operator: Operator, valkey: Masters, raw: Raw) -> None:
+    """Catches: the record of one phase that is written over what another phase has begun."""
+    assert operator.phase("start") == (0, "phase 1")
+    raw(valkey)[0].delete(KEY)
+    result = operator.says("restore", "--yes")
+    assert (result["code"], "a change of the masters is under way" in result["why"]) == (1, True)
+    assert not raw(valkey)[0].exists(KEY)
 
 
 def test_the_way_back(operator: Operator, valkey: Masters, raw: Raw) -> None:
