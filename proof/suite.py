@@ -26,6 +26,7 @@ MODELS = (
     "phases",
     "reconfigure",
     "records",
+    "restore",
 )
 
 

@@ -12,6 +12,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
+from ..algorithm.machine import boot_time
 from ..engine.contract import PROTOCOL_ERROR
 from ..wire.commands import Dialect, scripts
 from ..wire.dialect import CHECK_MARKER, RestartMarker, dialect
@@ -222,9 +223,10 @@ def _prepared(
         commands.append((b"EVAL", CHECK_MARKER.text, b"1", marker.key, *marker.words))
     if record is not None:
         commands.append((b"GET", record))
+    read_at = boot_time()
     replies = send_commands(connection, commands)
     if record is not None:
-        server = server._replace(seen=seen(replies.pop()))
+        server = server._replace(seen=seen(replies.pop()), read_at=read_at)
     if marker is None:
         return server
     left = replies[-1]

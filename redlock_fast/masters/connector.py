@@ -301,6 +301,8 @@ class Connector:
         self._mark(now)
         if self.records.due(now):
             start_thread("records", self._write_records, True)
+        elif self.records.confirmation_due(now):
+            start_thread("records", self._confirm_records)
         self._lingering_sockets.reap(now)
         if now >= self._next_removal:
             self._next_removal = now + IDLE_TICK
@@ -552,6 +554,11 @@ class Connector:
         connections = RecordConnections(self.settings.key_prefix, self.settings.connect_timeout)
         self.records.write(connections, self._judge_and_notify, again)
         self.records.report(self.client_state.events)
+
+    def _confirm_records(self) -> None:
+        if self.records.confirm(self.engine, self.settings.key_prefix, self.settings.connect_timeout):
+            self._judge_and_notify()
+            self._write_records()
 
     def _judge_and_notify(self) -> bool:
         self._judge()

@@ -14,10 +14,16 @@ all masters, has left its list on each that it reached, and has read no other li
 different lists can both have a quorum then only if no master was reached by both. A master that fails to take
 its record is one that was not reached.
 ``tests/unit/masters/test_list_check.py`` explores all orders of these steps.
+
+*A record that is lost* is written back by a client that saw it on a quorum of each of its lists not long ago
+(``since``): a change of the masters takes longer than that, so the client has not missed one. With a minority
+down and one more master blank no quorum has a record any more, and that client is the only witness. The model
+is ``proof/restore.py``.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -37,6 +43,15 @@ UNDECIDED = "no vote yet: the records of the other masters are not read and writ
 NOT_IN_FORCE = "no vote yet: its list of masters is not in force, so all {} masters must be reached once"
 
 LOST = "it has lost its record of masters, which is not written back yet"
+UNSURE = (
+    "it has lost its record of masters, and too few others have theirs: a client that was connected before "
+    "will write it back; if there is none, and no change of the masters is under way, give "
+    "`redlock-fast masters restore`"
+)
+#: Another client has written a record since this master was read without one.
+OUTDATED = "it had no record of masters when it was read, and is read again"
+#: Reasons that another client may have ended by now.
+PASSING = (LOST, UNSURE, OUTDATED)
 
 Class = tuple[frozenset[str], ...]
 
@@ -44,18 +59,23 @@ Class = tuple[frozenset[str], ...]
 class View(NamedTuple):
     """What a client knows of one master.
 
-    ``seen``: its record as read last; None: it was not read. ``former_id``: its id before that. ``attached``:
-    it is connected now. ``tried``: it is connected, or the last attempt failed. ``writable``: its record may
-    be written now. ``awaited``: no master votes before its first record is written.
+    ``seen``: its record as read last; None: it was not read. ``read_at``: when this client saw it there last.
+    ``former``, ``former_at``: the same of the record before, if a list is in it. ``attached``: it is
+    connected now. ``tried``: it is connected, or the last attempt failed. ``writable``: its record may be
+    written now. ``awaited``: no master votes before its first record is written. ``settled``: it was read
+    after the client knew a record with a list.
     """
 
     name: str
     seen: Seen | None = None
-    former_id: str = ""
+    former: Record | None = None
     attached: bool = False
     tried: bool = False
     writable: bool = True
     awaited: bool = True
+    read_at: float = 0.0
+    former_at: float = -math.inf
+    settled: bool = True
 
     @property
     def record(self) -> Record | None:
@@ -73,18 +93,31 @@ class View(NamedTuple):
     def readable(self) -> bool:
         return self.seen is not None and self.seen.compared and not self.seen.error
 
+    @property
+    def latest(self) -> tuple[Record | None, float]:
+        """The latest record with a list that was seen there, and when; the master may have lost it since."""
+        return (self.record, self.read_at) if self.epoch else (self.former, self.former_at)
+
+    @property
+    def outdated(self) -> bool:
+        """Whether it had no record when it was read, and may have got one since."""
+        return self.attached and self.readable and self.record is None and not self.settled
+
 
 class Verdict(NamedTuple):
     """What follows from all records.
 
     ``reasons``: for each master why it has no vote; "": it votes. ``write``: the master and the record to be
-    written next, or None. ``blocked``: masters need the record, but by what was read it may be out of date.
-    ``undecided``: the reasons are not final. ``wrong``: why the configuration cannot work, or "". ``step``,
-    ``epoch``: of the client, by the record in force that allows its lists; "" and 0: there is none.
+    written next, or None. ``confirmed_at``: when the client saw that record on a quorum, at the latest; inf:
+    it is a first record. ``blocked``: by what was read, masters need a record that may be out of date, or
+    they must be read again. ``undecided``: the reasons are not final. ``wrong``: why the configuration cannot
+    work, or "". ``step``, ``epoch``: of the client, by the record in force that allows its lists; "" and 0:
+    there is none.
     """
 
     reasons: tuple[str, ...]
     write: tuple[int, Record] | None = None
+    confirmed_at: float = math.inf
     blocked: bool = False
     undecided: bool = False
     wrong: str = ""
@@ -107,22 +140,25 @@ class ListCheck(NamedTuple):
     max_ttl: int
     strict: bool = False
 
-    def judge(self, views: Sequence[View]) -> Verdict:
-        """The verdict on all masters. Those of other lists have no reasons."""
+    def judge(self, views: Sequence[View], since: float = -math.inf) -> Verdict:
+        """The verdict on all masters. Those of other lists have no reasons.
+
+        ``since``: what was seen before does not confirm a record any more.
+        """
         own = [n for n in range(len(views)) if any(mask >> n & 1 for mask in self.lists)]
         if len(own) < len(views):
-            return self._judge_own(views, own)
-        found = self._in_force(views)
+            return self._judge_own(views, own, since)
+        found = self._in_force(views, since)
         if found:
-            return self._compared(views, *found)
+            return self._compared(views, *found, since)
         if self._conflict(views):
             return self._refused(views)
         return self._first(views)
 
-    def _judge_own(self, views: Sequence[View], own: Sequence[int]) -> Verdict:
+    def _judge_own(self, views: Sequence[View], own: Sequence[int], since: float) -> Verdict:
         """The verdict on the masters ``own``, for the numbers of all masters."""
         lists = [sum((mask >> n & 1) << place for place, n in enumerate(own)) for mask in self.lists]
-        verdict = self._replace(lists=tuple(lists)).judge([views[n] for n in own])
+        verdict = self._replace(lists=tuple(lists)).judge([views[n] for n in own], since)
         reasons = [""] * len(views)
         for n, why in zip(own, verdict.reasons, strict=True):
             reasons[n] = why
@@ -145,9 +181,17 @@ class ListCheck(NamedTuple):
         """Whether ``id`` is in each list of the class in which the client has the master."""
         return all(id in ids for ids, mask in zip(of, self.lists, strict=True) if mask >> master & 1)
 
-    def _in_force(self, views: Sequence[View]) -> tuple[Class, dict[str, int]] | None:
-        """The class in force with most masters, and these by their ids; None: no record allows one."""
-        records: dict[Class, dict[int, Record]] = {}
+    def _in_force(self, views: Sequence[View], since: float) -> tuple[Class, dict[str, int]] | None:
+        """The class in force with most masters, and these by their ids; None: no record allows one.
+
+        It is also in force by a record that masters have lost, if that was confirmed.
+        """
+        records: dict[Class, dict[int, Record]] = {
+            of: {}
+            for one in _lost(views)
+            if (of := self._class_of(one)) and self._confirmed_at(views, one) > since
+        }
+        confirmed = set(records)
         for master, view in enumerate(views):
             record = view.record
             allowed = self._class_of(record) if record and record.epoch else None
@@ -158,28 +202,46 @@ class ListCheck(NamedTuple):
         def size(item: tuple[Class, dict[str, int]]) -> tuple[int, int]:
             return sum(views[n].attached for n in item[1].values()), len(item[1])
 
-        in_force = [(one, voters) for one, voters in found if _in_force(views, voters)]
+        in_force = [(one, voters) for one, voters in found if one in confirmed or _in_force(views, voters)]
         return max(in_force, key=size, default=None)
 
-    def _compared(self, views: Sequence[View], of: Class, voters: dict[str, int]) -> Verdict:
-        records = self._latest_first(views, list(voters.values()))
+    def _confirmed_at(self, views: Sequence[View], record: Record) -> float:
+        """When the client saw the record last on a quorum of each of its lists; -inf: it did not."""
+        of, confirmed = self._class_of(record), math.inf
+        if of is None:
+            return -math.inf
+        for ids, mask in zip(of, self.lists, strict=True):
+            times = dict.fromkeys(ids, -math.inf)
+            for n, view in enumerate(views):
+                latest, at = view.latest
+                if latest and latest.terms == record.terms and mask >> n & 1 and latest.id in times:
+                    times[latest.id] = max(times[latest.id], at)
+            confirmed = min(confirmed, sorted(times.values(), reverse=True)[quorum(len(times)) - 1])
+        return confirmed
+
+    def _compared(self, views: Sequence[View], of: Class, voters: dict[str, int], since: float) -> Verdict:
+        records = self._latest_first(views, voters, of)
+        confirmed = [max(self._confirmed_at(views, one), _whole_at(views, one)) for one in records]
         # The latest that may be written back. Later records of a few masters do not stop that: a client that
         # is not connected to these masters writes the same one (proof/phases.py, ``restored``).
-        record = next((one for one in records if _is_newest(views, one)), records[0])
-        record = _with_known_addresses(views, voters, record)
+        chosen = next((place for place, at in enumerate(confirmed) if at > since), 0)
+        writable, confirmed_at = confirmed[chosen] > since, confirmed[chosen]
+        record = _with_known_addresses(views, voters, records[chosen])
         repairs = {
             n: _in_place_of(view.record, record.of(id))
             for n, view in enumerate(views)
             if (id := self._to_repair(view, n, of, voters, record))
             and (view.record is None or self._outdated(views, view.record, record))
         }
-        waiting = repairs.keys()
+        again = {n for n, view in enumerate(views) if view.outdated} - repairs.keys()
         reasons = [self._unread(view) for view in views]
         for n, view in enumerate(views):
             if n in voters.values() or not view.readable:
                 continue
-            if n in waiting:
-                reasons[n] = LOST
+            if n in repairs:
+                reasons[n] = LOST if writable else UNSURE
+            elif n in again:
+                reasons[n] = OUTDATED
             elif view.id in voters:
                 reasons[n] = (
                     f"it has the same id as {views[voters[view.id]].name}: it is a copy of that master"
@@ -191,26 +253,27 @@ class ListCheck(NamedTuple):
         due = next(
             (one for one in repairs.items() if views[one[0]].attached and views[one[0]].writable), None
         )
-        writable = _is_newest(views, record)
         return Verdict(
             tuple(reasons),
             write=due if writable else None,
-            blocked=due is not None and not writable,
-            wrong=self._wrong(views, reasons, waiting),
+            confirmed_at=confirmed_at,
+            blocked=bool(again) or (due is not None and not writable),
+            wrong=self._wrong(views, reasons, repairs.keys() | again),
             step=self._step_of(records[0]),
             epoch=records[0].epoch,
         )
 
-    def _latest_first(self, views: Sequence[View], voters: Sequence[int]) -> list[Record]:
+    def _latest_first(self, views: Sequence[View], voters: Mapping[str, int], of: Class) -> list[Record]:
         """The records in force, the latest epoch first; of one epoch, that of most masters.
 
-        Those of masters that are connected come first.
+        Those of masters that are connected come first, then those that masters have lost.
         """
         found = [
             (view.attached, record)
-            for view in (views[n] for n in voters)
+            for view in (views[n] for n in voters.values())
             if (record := view.record) and record.in_force
         ]
+        found += [(False, one) for one in _lost(views) if self._class_of(one) == of]
         counts = Counter(record.terms for attached, record in found if attached)
         found.sort(key=lambda one: (one[0], one[1].epoch, counts[one[1].terms]), reverse=True)
         return [record for _, record in found]
@@ -220,7 +283,8 @@ class ListCheck(NamedTuple):
         if not view.readable:
             return ""
         at_address = [id for id, address in record.addresses.items() if address == view.name]
-        ids = [view.id] if view.id else [view.former_id, *at_address]
+        former_id = view.former.id if view.former else ""
+        ids = [view.id] if view.epoch else [view.id, former_id, *at_address]
         known = record.addresses
         free = (id for id in ids if id in known and voters.get(id, master) == master)
         return next((id for id in free if self._is_member(master, id, of)), "")
@@ -256,15 +320,18 @@ class ListCheck(NamedTuple):
 
     def _refused(self, views: Sequence[View]) -> Verdict:
         reasons = [self._unread(view) for view in views]
+        again = {n for n, view in enumerate(views) if view.outdated}
         shared = _shared_id(views) if _proposed(views) is None else ""
         for n, view in enumerate(views):
             if shared and view.readable:
                 reasons[n] = f"no list can be written: {shared} have one id, and one is a copy of the other"
             elif view.record and view.epoch:
                 reasons[n] = self._expects(view.record)
+            elif n in again:
+                reasons[n] = OUTDATED
             elif view.readable:
                 reasons[n] = "it has no record of masters, and other masters of this client have another list"
-        return Verdict(tuple(reasons), wrong=self._wrong(views, reasons))
+        return Verdict(tuple(reasons), blocked=bool(again), wrong=self._wrong(views, reasons, again))
 
     # --- no record is of other lists ---
 
@@ -273,7 +340,10 @@ class ListCheck(NamedTuple):
         reasons = [
             self._unread(view) or self._not_proposed(n, view, proposed) for n, view in enumerate(views)
         ]
-        wrong = self._wrong(views, reasons)
+        again = {n for n, view in enumerate(views) if view.outdated and reasons[n]}
+        for n in again:
+            reasons[n] = OUTDATED
+        wrong = self._wrong(views, reasons, again)
         tried = all(view.tried for view in views)
         writes = [
             self._first_write(views, proposed, awaited) if tried and len(self.lists) == 1 else None
@@ -283,7 +353,13 @@ class ListCheck(NamedTuple):
         if undecided:
             why = NOT_IN_FORCE.format(len(views)) if self.strict else UNDECIDED
             reasons = [old or why * view.readable for old, view in zip(reasons, views, strict=True)]
-        return Verdict(tuple(reasons), writes[0] or writes[1], undecided=undecided and not wrong, wrong=wrong)
+        return Verdict(
+            tuple(reasons),
+            writes[0] or writes[1],
+            blocked=bool(again),
+            undecided=undecided and not wrong,
+            wrong=wrong,
+        )
 
     def _not_proposed(self, master: int, view: View, proposed: Record | None) -> str:
         """Why a master is no member of the list that is proposed, or ""."""
@@ -376,6 +452,7 @@ def _voters(views: Sequence[View], records: Mapping[int, Record]) -> dict[str, i
 def _with_known_addresses(views: Sequence[View], voters: Mapping[str, int], record: Record) -> Record:
     """``record`` with the addresses that most masters give that have it: any of them may give wrong ones."""
     same = [one for n in voters.values() if (one := views[n].record) and one.terms == record.terms]
+    same = same or [record]  # all masters have lost it
 
     def known(id: str) -> str:
         given = Counter(one.addresses[id] for one in same)
@@ -395,25 +472,27 @@ def _in_force(views: Sequence[View], voters: Mapping[str, int]) -> bool:
     return any(record.in_force for n in voters.values() if (record := views[n].record))
 
 
+def _lost(views: Sequence[View]) -> list[Record]:
+    """The records in force that masters have lost."""
+    return [view.former for view in views if not view.epoch and view.former and view.former.in_force]
+
+
 def _has(view: View, record: Record) -> bool:
     """Whether a master has ``record`` now. What was read before it was disconnected may be out of date."""
     return view.attached and view.record is not None and view.record.terms == record.terms
 
 
-def _is_newest(views: Sequence[View], record: Record) -> bool:
-    """Whether no master of its lists can have a later record: it may be written to masters that lost theirs.
+def _whole_at(views: Sequence[View], record: Record) -> float:
+    """When the client saw all masters of its lists, and those with a record had this one; -inf: it did not.
 
-    A quorum of each list has it; or all masters of its lists are connected, and those with a record have it.
-    (Else the record of a step that ended could be written back: proof/phases.py.)
+    Then no master can have a later one, unless each master that had it has lost it.
     """
-    have = {view.id for view in views if _has(view, record)}
-    blank = {view.name for view in views if view.attached and view.readable and view.record is None}
-    for one in filter(None, (record.old, record.new)):
-        ids = ids_of(one)
-        whole = all(id in have or address in blank for id, address in one)
-        if not whole and len(ids & have) < quorum(len(ids)):
-            return False
-    return True
+    have = {view.id: view.read_at for view in views if _has(view, record)}
+    blank = {
+        view.name: view.read_at for view in views if view.attached and view.readable and view.record is None
+    }
+    times = [have.get(id, blank.get(address, -math.inf)) for id, address in record.old + record.new]
+    return min(times)
 
 
 def _proposed(views: Sequence[View]) -> Record | None:

@@ -45,6 +45,7 @@ class Server(NamedTuple):
     ``flushes``: how often its process removed all keys of a database.
     ``min_replicas``, ``max_lag``: it refuses writes unless so many replicas replied within so many seconds.
     ``where``: its host and port. ``seen``: its record of masters, None if it is not compared.
+    ``read_at``: ``boot_time`` before that was read.
     """
 
     kind: str = ""
@@ -67,6 +68,7 @@ class Server(NamedTuple):
     max_lag: float = 0.0
     where: tuple[str, int] = ("", 0)
     seen: Seen | None = None
+    read_at: float = 0.0
 
     @property
     def identity(self) -> Identity:
@@ -92,7 +94,9 @@ def send_commands(connection: Any, commands: list[tuple[bytes | str, ...]]) -> l
     from redis.exceptions import ResponseError
 
     replies: list[Any] = []
-    connection.send_packed_command(connection.pack_commands(commands))
+    # No health check of redis-py: if it fails, redis-py connects again, and a command must not go out on
+    # another connection than the one before (see RecordConnections.write_back).
+    connection.send_packed_command(connection.pack_commands(commands), check_health=False)
     for _ in commands:
         try:
             replies.append(connection.read_response())

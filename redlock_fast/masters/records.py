@@ -6,16 +6,30 @@ seldom, and never on the way of a lock.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..algorithm.machine import boot_time
+from ..algorithm.master_lists import mask_of
+from ..engine.contract import Engine, Request, Wait
 from ..telemetry import EventLog, log_error
+from ..wire.commands import Verb
 from .address import Target
 from .connect import connection_of, error_text
-from .list_check import LOST, ListCheck, Verdict, View
-from .membership import Record, Seen, address_of, encode, record_key, replace_command, seen
+from .list_check import LOST, PASSING, ListCheck, Verdict, View
+from .membership import (
+    CONFIRMED_FOR,
+    Record,
+    Seen,
+    address_of,
+    encode,
+    record_key,
+    replace_command,
+    seen,
+)
 from .probe import send_commands
 from .state import MasterState
 
@@ -40,6 +54,8 @@ class MasterRecords:
         self._writing = False  # a thread writes records
         self._news = False  # a record has changed since the last reading of all
         self._next_recheck = 0.0
+        self._next_confirmation = 0.0
+        self._listed_at = math.inf  # ``boot_time`` when a record with a list was known first
 
     def judge(self, attaching: int | None = None) -> None:
         """Find out which masters vote. The caller holds the mutex. ``attaching``: it is connected next."""
@@ -54,13 +70,16 @@ class MasterRecords:
             refused = bool(why) and not self.verdict.undecided
             error = state.record_error if why == LOST else ""
             # Another client may have written the record after it was read: it is read again, or written.
-            state.undecided = bool(why) and (not refused or (why == LOST and self._is_fresh and not error))
+            passing = why in PASSING and self._is_fresh and not error
+            state.undecided = bool(why) and (not refused or passing)
             state.unlisted = f"{why} ({error})" if error else why
             compared = self.verdict.in_force and state.seen is not None and state.seen.compared
             state.listed = False if refused else True if compared else None
 
     def verdict_by(self, check: ListCheck, attaching: int | None = None) -> Verdict:
         """The verdict on other lists of the client. The caller holds the mutex."""
+        if self._listed_at == math.inf and any(_has_list(state.seen) for state in self._states):
+            self._listed_at = boot_time()
         views = []
         for n, state in enumerate(self._states):
             attached = state.attached or n == attaching
@@ -68,14 +87,17 @@ class MasterRecords:
                 View(
                     address_of(state.target.name),
                     state.seen,
-                    state.former_id,
+                    state.former,
                     attached,
                     tried=attached or state.failures > 0,
                     writable=not state.record_error,
                     awaited=state.record_tries < MAX_WRITES,
+                    read_at=state.read_at,
+                    former_at=state.former_at,
+                    settled=state.read_at > self._listed_at or bool(state.record_error),
                 )
             )
-        return check.judge(views)
+        return check.judge(views, boot_time() - _confirmed_for(check))
 
     def read_only(self, connections: RecordConnections) -> Verdict:
         """The verdict by what the masters have now. Reads all records, writes none, and changes no vote."""
@@ -87,7 +109,7 @@ class MasterRecords:
                     found = connections.read(state.target)
                 except Exception:  # this master failed: it has no vote anyway
                     attached = False
-            views.append(View(address_of(state.target.name), found, "", attached, True, writable=False))
+            views.append(View(address_of(state.target.name), found, None, attached, True, writable=False))
         verdict = self.check.judge(views)
         # A client writes a record back that a master has lost.
         return verdict._replace(reasons=tuple("" if why == LOST else why for why in verdict.reasons))
@@ -116,6 +138,45 @@ class MasterRecords:
         if not state.attached or state.seen is None:
             return False
         return bool(state.unlisted) or (state.seen.compared and not self.verdict.in_force)
+
+    def confirmation_due(self, now: float) -> bool:
+        """Whether to ask the masters again for their records. ``now``: monotonic."""
+        if now < self._next_confirmation or not self.verdict.in_force:
+            return False
+        self._next_confirmation = now + min(RECHECK_INTERVAL, self.check.max_ttl / 1000)
+        return True
+
+    def confirm(self, engine: Engine, key_prefix: bytes, timeout: float) -> bool:
+        """See which masters still have the records that were read. True: one has lost its record.
+
+        A master is asked whether it has a record. The command that changes a record cuts the connections of
+        that master afterwards. So a reply on the connection on which a record was read, or which is older
+        than that reading, says that the record is still that one.
+        """
+        with self._mutex:
+            asked = {
+                n: one.connections
+                for n, one in enumerate(self._states)
+                if one.attached and _has_list(one.seen)
+            }
+        if not asked:
+            return False
+        begin = boot_time()
+        request = Request(Verb.EXISTS, (record_key(key_prefix),), mask_of(asked))
+        votes = engine.exchange([request], len(asked), timeout, Wait.ALL)[0]
+        lost = False
+        with self._mutex:
+            for n, connections in asked.items():
+                state, vote = self._states[n], votes.values[n]
+                replied = vote >= 0 or isinstance(votes.details.get(n), bytes)
+                if not (replied and state.attached and state.connections == connections):
+                    continue
+                if vote == 0:
+                    state.learn(Seen(), begin)
+                    lost = True
+                elif state.read_at < begin:
+                    state.read_at = begin
+        return lost
 
     def write(self, connections: RecordConnections, judge: Callable[[], bool], again: bool) -> None:
         """Write the records that are missing, and close ``connections``.
@@ -167,13 +228,15 @@ class MasterRecords:
                 master, record = verdict.write
                 state = self._states[master]
                 before, connection = state.seen or Seen(), state.connections
+                until = verdict.confirmed_at + _confirmed_for(self.check)
         if verdict.write:
             try:
-                now = connections.replace(state.target, before.data, record)
+                begin = boot_time()
+                now = connections.replace(state.target, before.data, record, until)
             except Exception as error:  # this master failed: the other masters are written
                 self._give_up(state, connection, error_text(error))
             else:
-                self._learn(state, connection, now)
+                self._learn(state, connection, now, begin)
                 read_again = now.data != encode(record)  # another client has written: perhaps to all masters
                 self._count_write(state)
         if read_again:
@@ -191,15 +254,16 @@ class MasterRecords:
             ]
         for state, connection in stale:
             try:
-                self._learn(state, connection, connections.read(state.target))
+                begin = boot_time()
+                self._learn(state, connection, connections.read(state.target), begin)
             except Exception as error:  # this master failed: read those of the others
                 self._give_up(state, connection, error_text(error))
 
-    def _learn(self, state: MasterState, connection: int, now: Seen) -> None:
+    def _learn(self, state: MasterState, connection: int, now: Seen, at: float) -> None:
         with self._mutex:
             if state.connections == connection:
                 self._news |= state.seen != now
-                state.seen = now
+                state.learn(now, at)
 
     def _count_write(self, state: MasterState) -> None:
         with self._mutex:
@@ -217,6 +281,15 @@ class MasterRecords:
                 state.record_tries += 1
 
 
+def _has_list(seen: Seen | None) -> bool:
+    return seen is not None and seen.record is not None and seen.record.epoch > 0
+
+
+def _confirmed_for(check: ListCheck) -> float:
+    """Seconds for which a client believes in what it saw: see CONFIRMED_FOR."""
+    return CONFIRMED_FOR * check.max_ttl / 1000
+
+
 class RecordConnections:
     """Connections for a few commands, one to each master.
 
@@ -231,8 +304,17 @@ class RecordConnections:
     def read(self, to: Target) -> Seen:
         return seen(self._ask(to, (b"GET", record_key(self._key_prefix))))
 
-    def replace(self, to: Target, expected: bytes, record: Record) -> Seen:
-        """Set the record of a master, if it is still ``expected``. Returns the record that is there now."""
+    def replace(self, to: Target, expected: bytes, record: Record, until: float = math.inf) -> Seen:
+        """Set the record of a master, if it is still ``expected``. Returns the record that is there now.
+
+        ``until``: the ``boot_time`` after which that is too late. The master is read before the look at the
+        clock, on the connection that the write goes out on. A change of the masters that the write could undo
+        cuts that connection, however late the write arrives (proof/restore.py).
+        """
+        if until < math.inf:
+            now = self.read(to)
+            if now.data != expected or boot_time() >= until:
+                return now
         reply = self._ask(to, replace_command(self._key_prefix, expected, record))
         if isinstance(reply, Exception):
             raise reply

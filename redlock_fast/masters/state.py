@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections import Counter
@@ -11,7 +12,7 @@ from ..algorithm.policy import lease_clock
 from ..engine.contract import PROTOCOL_ERROR
 from ..telemetry import EventLog
 from .address import Target
-from .membership import Seen
+from .membership import Record, Seen
 from .probe import Server
 from .restart_guard import JUDGING, Guard
 
@@ -46,7 +47,9 @@ class MasterState:
     refused: str = ""  # why it does not fit the configuration, until it fits
     duplicate_error: str = ""  # that it is the server of another master, until it is not
     seen: Seen | None = None  # its record of masters as read last; None: not compared
-    former_id: str = ""  # the id in its record before the last connection
+    read_at: float = 0.0  # ``boot_time`` before ``seen`` was read, or was shown to be as it was
+    former: Record | None = None  # its last record with a list that it had before ``seen``
+    former_at: float = -math.inf  # ``read_at`` of that one
     listed: bool | None = None  # its record allows the client's list; None: it is not compared, or not yet
     unlisted: str = ""  # why it casts no vote by the records of all masters
     undecided: bool = False  # it casts no vote yet, until all masters were tried and records were written
@@ -105,7 +108,9 @@ class MasterState:
             refused=self.refused,
             duplicate_error=self.duplicate_error,
             seen=self.seen,
-            former_id=self.former_id,
+            read_at=self.read_at,
+            former=self.former,
+            former_at=self.former_at,
             unlisted=self.unlisted,
             lost_at=now if self.attached else self.lost_at,
             left_at=self.left_at,
@@ -157,10 +162,14 @@ class MasterState:
         if quarantine:
             self.guarded_until = max(self.guarded_until, now + quarantine)
         self.server, self.known, self.flushed = server, True, False
-        if self.seen and self.seen.record:
-            self.former_id = self.seen.record.id
-        self.seen = server.seen
+        self.learn(server.seen, server.read_at)
         self.refused = self.duplicate_error = ""
+
+    def learn(self, seen: Seen | None, at: float) -> None:
+        """What its record is now. ``at``: ``boot_time`` before it was read."""
+        if self.seen and self.seen.record and self.seen.record.epoch:
+            self.former, self.former_at = self.seen.record, self.read_at
+        self.seen, self.read_at = seen, at
 
     def on_disconnected(self, why: str) -> None:
         """Record that its connection was closed.

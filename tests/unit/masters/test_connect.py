@@ -46,7 +46,7 @@ class Connection:
     def pack_commands(self, commands: Any) -> Any:
         return commands
 
-    def send_packed_command(self, commands: Any) -> None:
+    def send_packed_command(self, commands: Any, check_health: bool) -> None:
         self.sent += commands
 
     def read_response(self) -> Any:

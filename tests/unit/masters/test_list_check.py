@@ -42,7 +42,7 @@ def view(
     master: int, tried: bool, attached: bool, record: Record | None, failed: bool = False, alias: str = ""
 ) -> View:
     seen = Seen(encode(record) if record else b"", record) if attached else None
-    return View(alias or name(master), seen, "", attached, tried, awaited=not failed)
+    return View(alias or name(master), seen, None, attached, tried, awaited=not failed)
 
 
 @dataclass(frozen=True)
@@ -232,9 +232,9 @@ def test_a_master_that_lost_its_record_gets_it_back_by_its_address_or_its_former
     assert verdict.write == (2, record.of(first_id("m2")))
     assert "not written back yet" in verdict.reasons[2]
     assert verdict.wrong == ""
-    views[2] = views[2]._replace(name="another", former_id=first_id("m2"))
+    views[2] = views[2]._replace(name="another", former=record.of(first_id("m2")))
     assert CHECK_3.judge(views).write == (2, record.of(first_id("m2")))
-    assert CHECK_3.judge([views[0], views[1], views[2]._replace(former_id="")]).write is None
+    assert CHECK_3.judge([views[0], views[1], views[2]._replace(former=None)]).write is None
 
 
 def test_most_masters_lost_their_records() -> None:
@@ -418,7 +418,9 @@ def test_what_a_client_remembers_is_not_written_back() -> None:
     old = ListCheck((0b111,), TTL)
     views = found(changed(PHASE_1, 2), None, changed(PHASE_1, 2), masters=(0, 1, 2))
     disconnected = [views[0]._replace(attached=False), *views[1:]]
-    assert old.judge(disconnected).write is None
+    seen_at = views[0].read_at
+    assert old.judge(disconnected, since=seen_at).write is None, "all of it was seen too long ago"
+    assert old.judge(disconnected, since=seen_at - 1).write, "a change takes longer than that"
 
 
 def test_masters_of_no_list_do_not_count() -> None:

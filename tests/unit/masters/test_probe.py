@@ -37,7 +37,7 @@ class Connection:
     def pack_commands(self, commands: Any) -> list[str]:
         return [" ".join(w if isinstance(w, str) else w.decode() for w in command) for command in commands]
 
-    def send_packed_command(self, commands: list[str]) -> None:
+    def send_packed_command(self, commands: list[str], check_health: bool) -> None:
         self.sent += commands
 
     def read_response(self) -> Any:

@@ -12,6 +12,7 @@ import pytest
 from redis.exceptions import ConnectionError, NoPermissionError, ResponseError
 from support.thorough import amount
 
+from redlock_fast.algorithm.machine import boot_time
 from redlock_fast.masters import records as module
 from redlock_fast.masters.address import target
 from redlock_fast.masters.list_check import ListCheck
@@ -53,7 +54,9 @@ class One:
     """The records of one client with three masters."""
 
     def __init__(self, servers: Servers) -> None:
-        self.states = [MasterState(target(f"redis://m{n}"), seen=Seen(), attached=True) for n in range(N)]
+        self.states = [MasterState(target(f"redis://m{n}"), attached=True) for n in range(N)]
+        for state in self.states:
+            state.learn(Seen(), boot_time())
         self.records = MasterRecords(ListCheck((0b111,), 60_000), self.states, threading.RLock())
         self.servers = servers
         self.ended = False
@@ -141,14 +144,32 @@ def test_records_that_two_clients_write_at_once(
     assert one.records.verdict.in_force
 
 
-def test_a_majority_that_lost_its_records_is_read_once(servers: Servers) -> None:
-    """The record that is left may be out of date, so it is not written."""
+def a_majority_lost_its_records(servers: Servers) -> One:
+    """And the master that still has one is down."""
     one = One(servers)
     one.write()
-    for name in ("m1:6379/0", "m2:6379/0"):
-        servers.data[name] = b""
+    for number in (1, 2):
+        servers.data[one.states[number].target.name] = b""
+        one.states[number].learn(Seen(), boot_time())
     one.states[0].attached = False
-    one.states[1].seen = one.states[2].seen = Seen()
+    return one
+
+
+def test_a_majority_that_lost_its_records_gets_them_back(servers: Servers) -> None:
+    """The client saw them on all masters a moment ago, so no change can have replaced them."""
+    one = a_majority_lost_its_records(servers)
+    one.write()
+    assert one.votes() == [True] * N
+    assert servers.data["m1:6379/0"]
+    assert servers.data["m2:6379/0"]
+
+
+def test_a_majority_that_lost_its_records_is_read_once(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client saw them so long ago that they may be out of date, so they are not written."""
+    one = a_majority_lost_its_records(servers)
+    monkeypatch.setattr(module, "CONFIRMED_FOR", 0.0)
     one.records.judge(attaching=1)
     assert [state.undecided for state in one.states] == [False, True, True]
     assert [state.listed for state in one.states] == [True, False, False]
@@ -266,7 +287,7 @@ def test_a_lost_record_is_written_back_when_another_master_takes_none(servers: S
     servers.fails["m0:6379/0"] = ResponseError("OOM")
     one = One(servers)
     record = Record("", 1, 60_000, STEADY, (), members({first_id(n): n for n in NAMES}), True)
-    one.states[2].seen = module.seen(encode(record.of(first_id(NAMES[2]))))
+    one.states[2].learn(module.seen(encode(record.of(first_id(NAMES[2])))), boot_time())
     one.write()
     assert one.votes() == [False, True, True]
     assert decode(servers.data[NAMES[1]]).in_force
@@ -342,7 +363,7 @@ def test_records_that_cannot_be_compared(servers: Servers, monkeypatch: pytest.M
 def test_a_reply_that_belongs_to_an_earlier_connection_is_ignored(servers: Servers) -> None:
     one = One(servers)
     one.states[0].connections = 2
-    one.records._learn(one.states[0], 1, Seen(b"x", error="old"))
+    one.records._learn(one.states[0], 1, Seen(b"x", error="old"), boot_time())
     assert one.states[0].seen == Seen()
 
 
