@@ -13,6 +13,7 @@ MODELS = (
     "rwlock",
     "semaphore",
     "fair",
+    "places",
     "reentrant",
     "multilock",
     "refill",
