@@ -212,7 +212,8 @@ def _change(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=list(actions), metavar="|".join(actions), help=text)
     number = "with finish or abort: the phase to end (default: the present one); no effect if it has ended"
     parser.add_argument("--phase", type=int, choices=[1, 2], help=number)
-    parser.add_argument("--yes", action="store_true", help="with restore: do not ask for a confirmation")
+    sure = "with restore: do not ask; with abort: no other change of these masters goes on"
+    parser.add_argument("--yes", action="store_true", help=sure)
     group = parser.add_argument_group("masters")
     old = "URLs of the present masters (default: $REDLOCK_FAST_MASTERS, or the file)"
     group.add_argument("--from", dest="masters", metavar="URL,URL", help=old)

@@ -20,6 +20,11 @@ Safety does not depend on what is known of clients:
 - TO_NEW and TO_OLD are phases of their own. Of two commands that move in opposite directions at the same
   time, at most one writes its direction on a quorum of each list; only then it allows another step.
 - Each master changes its record only if the record is still the one that was read.
+- A command that meets the record of another change of the same old list stops. Two commands ``start`` with
+  other new lists may have begun at the same time, so that neither is written: ``abort`` then goes back to
+  OLD, and so does ``abort --yes`` where masters that are down may have made the other one written.
+- ``abort`` in PHASE_1 needs the old list alone, if the new one does not answer: no lease may rest on the new
+  list alone yet.
 """
 
 from __future__ import annotations
@@ -38,7 +43,10 @@ Step = Literal["old", "joint", "new"]
 
 
 class Phase(Enum):
-    """Its title, and the steps that clients may be at. FOREIGN: the record is about other lists."""
+    """Its title, and the steps that clients may be at.
+
+    FOREIGN: the record is about other lists. RIVAL: it is phase 1 of another change of the same old list.
+    """
 
     OLD = ("old list", ("old",))
     PHASE_1 = ("phase 1", ("old", "joint"))
@@ -47,6 +55,7 @@ class Phase(Enum):
     PHASE_2 = ("phase 2", ("joint", "new"))
     NEW = ("new list", ("new",))
     FOREIGN = ("other lists", ())
+    RIVAL = ("phase 1 of another change", ("old",))
 
     def __init__(self, title: str, steps: tuple[str, ...]) -> None:
         self.title = title
@@ -83,6 +92,11 @@ WAIT_FACTOR = max(FENCING_FACTOR, CONFIRMED_FOR)
 #: Leases end by the clocks of masters and clients, which may differ by this share, and these seconds.
 DRIFT, GRANULARITY = 0.01, 0.1
 OTHER_LISTS = "the records of these masters are about other lists than --from and --to"
+OTHER_CHANGE = "another change of the masters of --from is under way: finish or abort that one, with its --to"
+MAYBE_OTHER_CHANGE = (
+    "masters that are down may have made another change of --from valid: start them; or, if that change "
+    "does not go on, give abort --yes, which ends both"
+)
 JOINT_ONLY = (Phase.TO_NEW, Phase.TO_OLD)
 
 
@@ -106,7 +120,8 @@ class Lists:
 
     def needed(self, phase: Phase) -> tuple[frozenset[int], ...]:
         """The lists of which a quorum must have a phase: at both ends the other list may be gone."""
-        return {Phase.OLD: (self.old,), Phase.NEW: (self.new,)}.get(phase, (self.old, self.new))
+        alone = {Phase.OLD: (self.old,), Phase.RIVAL: (self.old,), Phase.NEW: (self.new,)}
+        return alone.get(phase, (self.old, self.new))
 
     def written(self, masters: frozenset[int], phase: Phase) -> bool:
         """Whether a phase that these masters have counts as written."""
@@ -148,11 +163,15 @@ Action = Write | Wait | Done | Refused
 
 @dataclass(frozen=True)
 class Present:
-    """The newest state. ``written``: a quorum has it. ``conflict``: other records have the same epoch."""
+    """The newest state. ``written``: a quorum has it. ``conflict``: other records have the same epoch.
+
+    ``rivals``: the masters whose record of that epoch is phase 1 of another change.
+    """
 
     state: State
     written: bool
     conflict: bool
+    rivals: frozenset[int] = frozenset()
 
 
 def present(lists: Lists, seen: Seen) -> Present:
@@ -161,11 +180,15 @@ def present(lists: Lists, seen: Seen) -> Present:
     if not states:
         return Present(State(0, Phase.OLD), lists.written(frozenset(seen), Phase.OLD), False)
     epoch = max(state.epoch for state in states)
-    newest = [state for state in states if state.epoch == epoch]
-    for state in newest:
-        if lists.written(holders(seen, state), state.phase):
-            return Present(state, True, False)
-    return Present(newest[0], False, len(newest) > 1)
+    newest = sorted((one for one in states if one.epoch == epoch), key=lambda one: [*Phase].index(one.phase))
+    written = [state for state in newest if lists.written(holders(seen, state), state.phase)]
+    if len(written) > 1:  # the old list and the new list are in use, each by itself
+        return Present(State(epoch, Phase.FOREIGN), True, False)
+    if written:
+        return Present(written[0], True, False)
+    foreign = State(epoch, Phase.FOREIGN)
+    rivals = holders(seen, State(epoch, Phase.RIVAL))
+    return Present(foreign if foreign in newest else newest[0], False, len(newest) > 1, rivals)
 
 
 def holders(seen: Seen, state: State) -> frozenset[int]:
@@ -187,23 +210,30 @@ def follow(
     clients: Mapping[str, int],
     own: Write | Wait | None = None,
     number: int | None = None,
+    sure: bool = False,
 ) -> Action:
     """What ``command`` does next. ``clients``: how many are at a step. ``own``: what it has just done.
 
     ``clients`` has the key "" for those whose step is not known for this epoch. ``number``: of the phase that
-    is to end, 1 or 2, so that the same command does nothing after that; None: of the present one.
+    is to end, 1 or 2, so that the same command does nothing after that; None: of the present one. ``sure``:
+    the operator says that no other change goes on.
     """
     now = present(lists, seen)
     state = now.state
+    if state.phase is Phase.FOREIGN:
+        return Refused(OTHER_LISTS)
+    if state.phase is Phase.RIVAL or now.rivals:
+        return _beside_another_change(command, lists, seen, now, sure)
     if now.conflict:  # two commands at the same time: begin again where every step is compatible
         if command == "start":
             return Refused("another command was under way at the same time: give finish or abort")
         return Write(State(state.epoch + 1, Phase.TO_OLD if command == "abort" else Phase.TO_NEW))
-    if state.phase is Phase.FOREIGN:
-        return Refused(OTHER_LISTS)
     done = own == Write(state) and now.written
     if not state.epoch and not now.written:
         return Refused("too few masters of --from answered", exit_codes.UNAVAILABLE)
+    reachable = lists.written(frozenset(seen), state.phase)
+    if (command, state.phase) == ("abort", Phase.PHASE_1) and number != 2 and not reachable:
+        return refused(state.phase, Phase.OLD, clients) or Write(State(state.epoch + 1, Phase.OLD))
     if not now.written:
         if not _on_its_way(command, state.phase):
             return Refused(_wrong_way(command, state.phase))
@@ -222,6 +252,24 @@ def follow(
         # The connections are cut again: an earlier run may have been killed before it cut them.
         return Wait(state) if done else Write(state)
     return refused(state.phase, target, clients) or Write(State(state.epoch + 1, target))
+
+
+def _beside_another_change(command: Command, lists: Lists, seen: Seen, now: Present, sure: bool) -> Action:
+    """What a command does where masters of the old list are in phase 1 of another change.
+
+    In phase 1 of any change every lease has a quorum of the old list. So OLD may follow at once. But it takes
+    the locks of clients at the other change's joint step, so it does not where that phase is written.
+    """
+    rivals = now.rivals or holders(seen, now.state)
+    possible = rivals | (lists.old - seen.keys())
+    if command != "abort" or now.written or len(seen.keys() & lists.old) < quorum(len(lists.old)):
+        return Refused(OTHER_CHANGE)
+    states = {one.phase for one in seen.values() if one is not None and one.epoch == now.state.epoch}
+    if not states <= {Phase.OLD, Phase.PHASE_1, Phase.RIVAL}:
+        return Refused(OTHER_CHANGE)
+    if len(possible & lists.old) >= quorum(len(lists.old)) and not sure:
+        return Refused(MAYBE_OTHER_CHANGE)
+    return Write(State(now.state.epoch + 1, Phase.OLD))
 
 
 def refused(phase: Phase, target: Phase, clients: Mapping[str, int]) -> Refused | None:
@@ -259,10 +307,12 @@ def number_of(phase: Phase) -> int | None:
 def next_move(lists: Lists, seen: Seen, clients: Mapping[str, int]) -> tuple[Command | None, Refused | None]:
     """The command that leads towards the new list, and why it is not allowed yet."""
     now = present(lists, seen)
-    if now.conflict:
-        return "finish", None
     if now.state.phase is Phase.FOREIGN:
         return None, Refused(OTHER_LISTS)
+    if now.state.phase is Phase.RIVAL or now.rivals:
+        return ("abort", None) if not now.written else (None, Refused(OTHER_CHANGE))
+    if now.conflict:
+        return "finish", None
     for command in ("start", "finish"):
         target = MOVES.get((command, now.state.phase))
         if target is not None:

@@ -144,7 +144,7 @@ class Masters:
         answers = {master: one for master, one in enumerate(found) if one is not None}
         records = {master: one.record for master, one in answers.items() if one.record and one.record.epoch}
         newest = max(records.values(), key=lambda one: one.epoch, default=None)
-        ids = [self._id(master, answers, newest) for master in range(len(self._names))]
+        ids = self._ids(answers, newest)
         seen: dict[int, State | None] = {}
         foreign = {}
         old, new = (frozenset(ids[master] for master in one) for one in (self.lists.old, self.lists.new))
@@ -163,14 +163,31 @@ class Masters:
             max_ttl = self._max_ttl
         return Reading(self.lists, answers, ids, seen, _latest(answers), max_ttl, foreign)
 
-    def _id(self, master: int, answers: Mapping[int, Answer], newest: Record | None) -> str:
-        """The id of a master: its own, that of its address in the newest record, or a new one."""
-        answer = answers.get(master)
-        if answer and answer.record:
-            return answer.record.id
-        name = self._names[master]
+    def _ids(self, answers: Mapping[int, Answer], newest: Record | None) -> list[str]:
+        """The id of each master: its own, that of its address in the newest record, or a new one."""
+        own = {master: one.record.id for master, one in answers.items() if one.record}
         known = {address: id for id, address in newest.addresses.items()} if newest else {}
-        return known.get(name) or self._new_ids.setdefault(master, new_id())
+        found: dict[int, str] = {}
+        for master, name in enumerate(self._names):
+            named, id = known.get(name, ""), own.get(master, "")
+            # A master that was away while a change began is in the lists by an id that was made for it then.
+            # It gets that one with its next record, unless another master has it.
+            renamed = newest and named and id not in newest.addresses and named not in own.values()
+            if chosen := named if renamed else id or named:
+                found[master] = chosen
+        if newest:
+            self._add_missing(found, newest)
+        return [found.get(n) or self._new_ids.setdefault(n, new_id()) for n in range(len(self._names))]
+
+    def _add_missing(self, found: dict[int, str], newest: Record) -> None:
+        """Add the only master of a list without an id, which is down and has another name in the record."""
+        for members_of in (self.lists.old, self.lists.new):
+            for ids in (ids_of(newest.old), ids_of(newest.new)):
+                has = {found[master] for master in members_of if master in found}
+                free = ids - set(found.values())
+                if len(ids) == len(members_of) and has < ids and len(free) == len(ids - has) == 1:
+                    (missing,) = members_of - found.keys()
+                    found[missing] = next(iter(free))
 
     def write(self, reading: Reading, state: State) -> frozenset[int]:
         """Write a state where the record is still the one that was read, then cut the clients' connections.
@@ -226,7 +243,8 @@ def write_record(server: Server, key_prefix: bytes, expected: bytes, record: Rec
 def phase_of(record: Record, old: frozenset[str], new: frozenset[str]) -> Phase | None:
     """The phase of the change between two lists of ids.
 
-    FOREIGN: the record is about other lists. None: and its master is no member of them.
+    RIVAL: it is phase 1 of another change of the old list. FOREIGN: it is about other lists. None: and its
+    master is no member of them.
     """
     lists = [ids_of(record.old), ids_of(record.new)]
     if lists == [old, new]:
@@ -238,6 +256,8 @@ def phase_of(record: Record, old: frozenset[str], new: frozenset[str]) -> Phase 
             return Phase.OLD
         if lists[1] == new:
             return Phase.NEW
+    if lists[0] == old and record.steps == PHASE_1:
+        return Phase.RIVAL
     return Phase.FOREIGN if record.id in lists[0] | lists[1] else None
 
 

@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
         if options.action in ("plan", "status"):
             seen = masters.read()
             return Report(options, servers, seen).show(_problem(servers, seen))
-        outcome = _change(masters, options.action, options.phase)
+        outcome = _change(masters, options.action, options.phase, options.yes)
         return Report(options, servers, masters.read()).end(outcome)
 
 
@@ -80,8 +80,11 @@ def _problem(servers: Servers, reading: Reading) -> Refused | None:
     return None
 
 
-def _change(masters: Masters, command: Command, number: int | None) -> Done | Refused:
-    """Follow the rules of the phases until the command has ended. ``number``: of the phase to end."""
+def _change(masters: Masters, command: Command, number: int | None, sure: bool) -> Done | Refused:
+    """Follow the rules of the phases until the command has ended. ``number``: of the phase to end.
+
+    ``sure``: see ``follow``.
+    """
     own: Write | Wait | None = None
     attempts, changed = 0, False
     written: frozenset[int] = frozenset()
@@ -94,7 +97,7 @@ def _change(masters: Masters, command: Command, number: int | None) -> Done | Re
             own = own if reading.lists.written(kept, own.state.phase) else None
         if problem := _problem(masters.servers, reading):
             return problem
-        action = follow(command, reading.lists, reading.seen, reading.clients(), own, number)
+        action = follow(command, reading.lists, reading.seen, reading.clients(), own, number, sure)
         own = None
         if isinstance(action, Refused):
             return _with_errors(action, masters.servers)

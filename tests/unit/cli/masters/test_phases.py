@@ -6,6 +6,7 @@ which a client could have a quorum of the old list alone, and one of the new lis
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,12 +16,18 @@ from support.thorough import amount
 
 from redlock_fast.algorithm.quorum import quorum
 from redlock_fast.cli import exit_codes
+from redlock_fast.cli.masters import phases
 from redlock_fast.cli.masters.phases import (
+    MAYBE_OTHER_CHANGE,
+    OTHER_CHANGE,
+    OTHER_LISTS,
     Command,
     Done,
     Lists,
     Phase,
+    Present,
     Refused,
+    Seen,
     State,
     Wait,
     Write,
@@ -307,3 +314,180 @@ def test_a_master_that_was_down_has_no_say_and_gets_the_phase_later() -> None:
     assert world.records[1] == State(1, Phase.PHASE_1)
     world.down = {0, 1}
     assert isinstance(world.finish("finish"), Refused)
+
+
+# --- another change of the same old list ----------------------------------------------------------------
+
+RIVAL = State(2, Phase.RIVAL)
+
+
+@pytest.mark.parametrize("command", ["start", "finish", "abort"])
+def test_a_command_that_meets_another_change_stops(command: Command) -> None:
+    """Catches: what a killed start has left on new masters makes its clean-up undo the other change."""
+    change = CHANGES["3 to 5"]
+    world = World(change, records={})
+    world.records |= {0: RIVAL, 1: RIVAL, 2: RIVAL, 3: State(2, Phase.PHASE_1), 4: None}
+    assert world.finish(command) == Refused(OTHER_CHANGE)
+    world.records |= {0: State(3, Phase.FOREIGN), 1: State(3, Phase.FOREIGN)}
+    assert world.finish(command) == Refused(OTHER_LISTS)
+
+
+def test_two_changes_of_which_neither_is_written_are_aborted() -> None:
+    world = World(CHANGES["3 to 5"])
+    world.records = {0: State(2, Phase.PHASE_1), 1: RIVAL, 2: State(1, Phase.OLD), 3: None, 4: None}
+    assert world.finish("start") == Refused(OTHER_CHANGE)
+    assert next_move(world.change, world.records, {})[0] == "abort"
+    assert world.finish("abort") == Done(State(3, Phase.OLD), True)
+    assert isinstance(world.finish("start"), Done)
+
+
+def test_an_operator_decides_what_masters_that_are_down_may_have() -> None:
+    change = CHANGES["3 to 5"]
+    seen = {0: State(2, Phase.PHASE_1), 1: RIVAL}
+    assert follow("abort", change, seen, {}) == Refused(MAYBE_OTHER_CHANGE)
+    assert follow("abort", change, seen, {}, sure=True) == Write(State(3, Phase.OLD))
+    assert follow("start", change, seen, {}, sure=True) == Refused(OTHER_CHANGE)
+    later = {0: State(3, Phase.TO_NEW), 1: State(3, Phase.RIVAL)}
+    assert follow("abort", change, later, {}, sure=True) == Refused(OTHER_CHANGE), "it is no phase 1 here"
+    assert follow("abort", change, {0: RIVAL}, {}, sure=True) == Refused(OTHER_CHANGE), "too few answered"
+
+
+def test_phase_1_is_aborted_without_the_new_masters() -> None:
+    """Catches: a change that no command ends once the new masters are gone for ever."""
+    world = World(CHANGES["all replaced"])
+    assert isinstance(world.finish("start"), Done)
+    world.down = {3, 4}
+    assert isinstance(world.finish("finish"), Refused)
+    assert world.finish("abort") == Done(State(2, Phase.OLD), True)
+    world = World(CHANGES["all replaced"])
+    world.records |= {0: State(1, Phase.PHASE_1)}  # killed after its first write, and the others are down
+    world.down = {3, 4, 5}
+    assert world.finish("abort") == Done(State(2, Phase.OLD), True)
+
+
+def test_two_lists_that_are_both_in_use_are_no_change() -> None:
+    """Whichever phase a set has first. Catches: an answer that depends on the hash of a string."""
+    change = CHANGES["all replaced"]
+    seen = {n: State(1, Phase.OLD if n < 3 else Phase.NEW) for n in range(6)}
+    for command in ("start", "finish", "abort"):
+        assert follow(command, change, seen, {}) == Refused(OTHER_LISTS)  # type: ignore[arg-type]
+
+
+@dataclass
+class Rivals:
+    """As ``World``, with two operators, each with a change of the same old list.
+
+    ``records``: the epoch, whose change it is, its phase. The phase of the old list is the same for both.
+    """
+
+    changes: tuple[Lists, Lists] = (lists("012", "013"), lists("012", "014"))
+    now: int = 0
+    records: dict[int, tuple[int, int, Phase] | None] = field(default_factory=lambda: dict.fromkeys(range(5)))
+    last: dict[str, int] = field(default_factory=dict)
+
+    def seen(self, which: int) -> dict[int, State | None]:
+        mine = self.changes[which].old | self.changes[which].new
+        return {n: self._state(which, self.records[n]) for n in sorted(mine)}
+
+    def _state(self, which: int, record: tuple[int, int, Phase] | None) -> State | None:
+        if record is None:
+            return None
+        epoch, whose, phase = record
+        if whose != which and phase is not Phase.OLD:
+            phase = Phase.RIVAL if phase is Phase.PHASE_1 else Phase.FOREIGN
+        return State(epoch, phase)
+
+    def check(self) -> None:
+        """Leases of the old list alone and of each new list alone are ``MAX_TTL`` apart."""
+        for name, masters, whose in (("old", "012", -1), ("first", "013", 0), ("second", "014", 1)):
+            step = "old" if whose < 0 else "new"
+            allowed = [self._allows(self.records[int(n)], step, whose) for n in masters]
+            if sum(allowed) >= quorum(len(masters)):
+                self.last[name] = self.now
+        times = sorted(self.last.items(), key=lambda one: one[1])
+        for (_, earlier), (_, later) in itertools.pairwise(times):
+            assert later != self.now or later - earlier >= MAX_TTL, (self.last, self.records)
+
+    @staticmethod
+    def _allows(record: tuple[int, int, Phase] | None, step: str, whose: int) -> bool:
+        if record is None:
+            return step == "old"
+        return step in record[2].steps and (step == "old" or record[1] == whose)
+
+    def run(self, which: int, command: Command, sure: bool = False) -> Iterator[Done | Refused | None]:
+        own: Write | Wait | None = None
+        change = self.changes[which]
+        while True:
+            before, bytes_before = self.seen(which), dict(self.records)
+            action = follow(command, change, before, {}, own, None, sure)
+            own = None
+            if isinstance(action, (Done, Refused)):
+                yield action
+                return
+            if isinstance(action, Wait):
+                end = self.now + MAX_TTL
+                while self.now < end:
+                    yield None
+                own = action
+                continue
+            wrote = set()
+            for master in sorted(before, key=lambda _: random.random()):
+                yield None
+                if self.records[master] == bytes_before[master]:
+                    self.records[master] = (action.state.epoch, which, action.state.phase)
+                    wrote.add(master)
+            if not change.written(frozenset(wrote), action.state.phase):
+                yield Refused("too few masters", exit_codes.NOT_YET)
+                return
+            own = action
+
+
+def two_operators(seed: int) -> None:
+    random.seed(seed)
+    world = Rivals()
+    running: list[Iterator[Done | Refused | None]] = []
+    for _ in range(random.randrange(200)):
+        kind = random.random()
+        if kind < 0.15 and len(running) < 3:
+            given = random.choice(("start", "start", "finish", "abort"))
+            running.append(world.run(random.randrange(2), given, sure=random.random() < 0.5))
+        elif kind < 0.2 and running:
+            running.pop(random.randrange(len(running)))  # killed
+        elif kind < 0.3:
+            world.now += 3
+        elif running:
+            command = random.choice(running)
+            if next(command, None) is not None:
+                running.remove(command)
+        world.check()
+    for which in (0, 1, 0, 1):  # whatever has happened, commands lead out
+        for given in ("abort", "abort", "finish", "finish"):
+            for result in world.run(which, given, sure=True):  # type: ignore[arg-type]
+                world.check()
+                if result is not None:
+                    break
+                world.now += 1
+    phases = {record[2] for n in range(3) if (record := world.records[n])}
+    assert phases <= {Phase.OLD, Phase.NEW}, world.records
+
+
+def many_times(count: int) -> None:
+    for seed in range(count):
+        two_operators(seed)
+
+
+def test_two_operators_with_other_lists() -> None:
+    many_times(amount(200, 1000, twice=1000))
+
+
+def test_two_operators_convict_a_command_that_does_not_know_another_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As it was: the record of another change was a conflict of two commands of this one."""
+
+    def as_before(command: Command, lists: Lists, seen: Seen, now: Present, sure: bool) -> Write:
+        return Write(State(now.state.epoch + 1, Phase.TO_OLD if command == "abort" else Phase.TO_NEW))
+
+    monkeypatch.setattr(phases, "_beside_another_change", as_before)
+    with pytest.raises(AssertionError):
+        many_times(1000)
