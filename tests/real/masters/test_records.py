@@ -6,6 +6,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import pytest
 import redis
 from support.clients import both_clients
 from support.proxy import Proxy
-from support.waiting import DEADLINE, eventually, start
+from support.thorough import amount
+from support.waiting import DEADLINE, PATIENT, eventually, start
 
 from redlock_fast import ConfigError, FastRedlock, QuorumUnavailable
 from redlock_fast.embedded import Masters
@@ -416,3 +418,21 @@ def test_a_client_leaves_a_mark_of_its_step(masters: Masters, checked: MakeClien
     eventually(lambda: marks((2, "old")), "the client has compared its list again")
     one.close()
     eventually(lambda: marks(), "no mark is left")
+
+
+def test_two_clients_meet_new_masters_by_different_names(engine_name: str) -> None:
+    """The documents call these one list. Catches: a master that was read before the other client wrote to it
+    counts as one of another list, and is read again only after 15 s: a ConfigError of a right list.
+    """
+    options: Any = {"engine": engine_name, "check_masters": "auto", **PATIENT}
+    for _ in range(amount(3, 10, twice=10)):
+        with Masters(3) as fleet, ThreadPoolExecutor() as pool:
+            other = [url.replace("127.0.0.1", "localhost") for url in fleet.urls]
+            with FastRedlock(fleet.urls, **options) as one, FastRedlock(other, **options) as two:
+                locks = [client.lock("r", timeout=DEADLINE) for client in (one, two)]
+
+                def once(lock: Any) -> bool:
+                    with lock:
+                        return bool(lock.locked())
+
+                assert list(pool.map(once, locks)) == [True, True]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from dataclasses import dataclass
 from functools import cache
@@ -473,3 +474,32 @@ def test_before_all_masters_were_tried_none_votes() -> None:
 def test_a_long_list_is_cut() -> None:
     record = steady(*range(20))
     assert CHECK_3.judge(found(record, record, record)).reasons[0].endswith("m16 and 11 more (epoch 1)")
+
+
+@pytest.mark.parametrize("count", [3, 5, 7])
+def test_a_client_restores_the_records_of_any_masters_beside_any_minority(count: int) -> None:
+    """All subsets of masters that are down and that came back blank. The client saw all of them before that.
+
+    Catches: a fleet of which N - f masters are up, and no client votes again.
+    """
+    masters, check = range(count), ListCheck(((1 << count) - 1,), TTL)
+    whole = [one._replace(read_at=10.0) for one in found(*[steady(*masters)] * count, masters=tuple(masters))]
+    for kinds in itertools.product(["up", "blank", "down"], repeat=count):
+        if kinds.count("down") > (count - 1) // 2:
+            continue
+        views = list(whole)
+        for n, kind in enumerate(kinds):
+            if kind == "blank":
+                lost = whole[n]._replace(former=whole[n].record, former_at=10.0)
+                views[n] = lost._replace(seen=Seen(), read_at=11.0)
+            elif kind == "down":
+                views[n] = whole[n]._replace(attached=False)
+        for _ in range(count + 1):
+            verdict = check.judge(views, since=5.0)
+            if verdict.write is None:
+                break
+            n, record = verdict.write
+            views[n] = views[n]._replace(seen=Seen(encode(record), record), read_at=12.0)
+        assert [kinds[n] for n in masters if verdict.reasons[n]] == [], kinds
+        late = check.judge(views, since=20.0)
+        assert late.write is None, "what is there needs no confirmation"
