@@ -556,8 +556,15 @@ class Connector:
         self.records.report(self.client_state.events)
 
     def _confirm_records(self) -> None:
-        if self.records.confirm(self.engine, self.settings.key_prefix, self.settings.connect_timeout):
-            self._judge_and_notify()
+        try:
+            lost = self.records.confirm(self.engine, self.settings.key_prefix, self.settings.connect_timeout)
+        except Exception:  # the engine was closed, or memory is short
+            if not self.ended():
+                log_error("connector-error")
+            return
+        if lost:
+            with self.mutex:
+                self._judge_and_notify()
             self._write_records()
 
     def _judge_and_notify(self) -> bool:

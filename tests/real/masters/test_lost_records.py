@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Any
@@ -94,3 +95,21 @@ def test_any_masters_lose_their_records_beside_any_minority_that_is_down(make: M
                 for url in fleet.urls:
                     with redis.Redis.from_url(url) as node:
                         node.delete("orders", "invoices")
+
+
+def test_a_lost_record_is_noticed_on_an_open_connection(
+    make: MakeClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its key was deleted, and its connection stays. Catches: an error of the thread that looks for that."""
+    monkeypatch.setattr("redlock_fast.masters.records.RECHECK_INTERVAL", 0.1)
+    failed: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    with Masters(3) as fleet:
+        running = make(fleet)
+        assert running.connect()
+        eventually(lambda: all(has_record(url) for url in fleet.urls) and listed(running), "in force")
+        with redis.Redis.from_url(fleet.urls[0]) as node:
+            node.delete(KEY)
+        eventually(lambda: has_record(fleet.urls[0]), "the client writes it back")
+    assert failed == []
+    assert "connector-error" not in caplog.text
