@@ -74,7 +74,11 @@ exit codes: that of COMMAND when it ends by itself, or
     ),
     "status": (
         "show each master, and whether a quorum grants a lock",
-        _epilog("status\nstatus --json", "a quorum granted a lock", "a quorum refused a lock that is free"),
+        _epilog(
+            "status\nstatus --json",
+            "a quorum granted a lock",
+            "a quorum refused a lock that is free",
+        ).replace("  130 ", "  75        clients that ran before give restarted masters no vote\n  130 "),
     ),
     "locks": (
         "list the held locks, with the time left on each master",

@@ -27,6 +27,7 @@ FORCED: dict[str, Any] = {"decide": "all", "check_masters": "off"}
 TRIES = 3
 REFUSED = "a free lock was refused"
 NO_VOTERS = "the masters that may vote for this list are no quorum"
+RESTARTED = "too many masters were started a short while ago, and clients that ran before give these no vote"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Status:
     """``usable``: a quorum granted a lock. ``problem``: otherwise the reason.
 
     ``refused``: a quorum refused a lock that is free. ``owner``: what that lock named; "" without a lock.
+    ``kept_out``: for each master the seconds for which clients that ran before its start give it no vote.
     """
 
     usable: bool
@@ -42,12 +44,14 @@ class Status:
     problem: str
     owner: str
     masters: list[MasterHealth]
+    kept_out: tuple[float, ...] = ()
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the masters. Returns 0 if a quorum granted a lock, 1 if a quorum refused, 69 without a quorum.
 
-    Returns 64 if the records of the masters refuse the settings, as for each client with them.
+    Returns 64 if the records of the masters refuse the settings, as for each client with them, and 75 if this
+    new process could lock, but clients that ran before give too many masters no vote after a restart.
     """
     logging.getLogger("redlock_fast").addHandler(logging.NullHandler())  # the table has the faults
     given = load(options).client(**DEFAULTS)
@@ -57,6 +61,8 @@ def run(options: argparse.Namespace) -> int:
         status = ask(client)
         if given["check_masters"] != "off":
             status, wrong = by_records(client, status)
+        if given.get("restart_guard", "auto") != "off" and not given.get("assume_fresh", False):
+            status = by_age(client, status)
     if options.json:
         print(json.dumps(asdict(status)))
     else:
@@ -65,7 +71,25 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if wrong:
         return exit_codes.USAGE
+    if status.problem == RESTARTED:
+        return exit_codes.NOT_YET
     return exit_codes.FAILED if status.refused else exit_codes.UNAVAILABLE
+
+
+def by_age(client: FastRedlock, status: Status) -> Status:
+    """``status`` as clients see it that ran before the masters were started.
+
+    This process is new: it meets each master for the first time, and does not know that it was restarted.
+    """
+    kept_out = tuple(
+        max(0.0, client.max_ttl - max(0, one.uptime - 1)) if one.connections else 0.0
+        for one in status.masters
+    )
+    each = zip(status.masters, kept_out, strict=True)
+    votes = mask_of(n for n, (one, seconds) in enumerate(each) if _may_vote(one) and not seconds)
+    if status.usable and not client.policy.voters.lists.is_quorum(votes):
+        status = replace(status, usable=False, problem=RESTARTED)
+    return replace(status, kept_out=kept_out)
 
 
 def by_records(client: FastRedlock, status: Status) -> tuple[Status, str]:
@@ -110,7 +134,14 @@ def _table(status: Status) -> None:
     for one in status.masters:
         for why in filter(None, (one.error, one.no_vote)):
             print(f"{one.name}: {why}")
+    for one, seconds in zip(status.masters, status.kept_out, strict=False):
+        if seconds:
+            kept_out = f"clients that ran before give it no vote for {seconds:.0f} s more"
+            print(f"{one.name}: started {_duration(one.uptime)} ago: {kept_out}")
     able = sum(map(_may_vote, status.masters))
+    if status.problem == RESTARTED:
+        each = zip(status.masters, status.kept_out, strict=True)
+        able = sum(_may_vote(one) and not seconds for one, seconds in each)
     what = f"{able} of {len(status.masters)} masters, a quorum is {status.quorum}"
     # Of an error of a lock: without its name, which is random, and without the causes, which are above.
     name, _, reason = status.problem.partition(": ")

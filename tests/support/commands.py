@@ -37,6 +37,7 @@ class Command:
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
         self.environment |= {
             "REDLOCK_FAST_ENGINE": engine,
+            "REDLOCK_FAST_CONFIG": str(Path(__file__).with_name("fresh.toml")),
             "PYTHONFAULTHANDLER": "1",
             "PYTHONPATH": str(ROOT),
             # The scripts that tests run need sh and sleep, which no test may expect on the PATH of the tests.
@@ -47,6 +48,7 @@ class Command:
 
     def with_options(self, folder: Path, **options: Any) -> Command:
         """The same with these options of the client, in a configuration file in ``folder``."""
+        options = {"assume_fresh": True, **options}
         path = folder / "redlock-fast.toml"
         lines = (f"{name} = {json.dumps(value)}\n" for name, value in options.items())
         path.write_text("[redlock-fast]\n" + "".join(lines))

@@ -421,7 +421,7 @@ def test_a_new_process_does_not_believe_masters_that_were_restarted(
     for number in (0, 1, 2):
         masters[number].kill()
         masters[number].restart()
-    command = Command(masters, engine_name).with_options(tmp_path, **PATIENT)
+    command = Command(masters, engine_name).with_options(tmp_path, assume_fresh=False, **PATIENT)
     code, out, err = command.run("exec", "job", "--timeout", "0", *sh("echo ran"))
     assert (code, out) == (UNAVAILABLE, "")
     assert err.count("it may have forgotten locks: no vote for") >= 3

@@ -17,7 +17,7 @@ from support.commands import Command, running
 from support.keys import TTL, nothing_left, paused
 from support.waiting import DEADLINE, PATIENT, eventually
 
-from redlock_fast import FastRedlock, cli
+from redlock_fast import FastRedlock, QuorumUnavailable, cli
 from redlock_fast.cli.status import ask
 from redlock_fast.embedded import Masters
 
@@ -45,6 +45,30 @@ def test_status(masters: Masters, engine_name: str) -> None:
         assert one["release_path"] == ("DELIFEQ" if native else "EVALSHA")
         assert one["push"] is True
     nothing_left(masters)
+
+
+def test_status_in_an_outage_that_only_running_clients_see(
+    masters: Masters, connected: Callable[..., FastRedlock], engine_name: str, tmp_path: Path
+) -> None:
+    """Three masters came back empty. Catches: "usable: 5 of 5 masters", and no running client gets a lock."""
+    running_client = connected(masters, max_ttl=600.0)
+    for number in (0, 1, 2):
+        masters[number].kill()
+        masters[number].restart()
+    eventually(lambda: all(one.guard for one in running_client.health()[:3]), "it keeps them out")
+    with pytest.raises(QuorumUnavailable):
+        running_client.acquire("r", blocking=False)
+    options: dict[str, Any] = {"max_ttl": 600.0, **PATIENT}
+    command = Command(masters, engine_name).with_options(tmp_path, assume_fresh=False, **options)
+    code, status = result(command, "status")
+    assert (code, status["usable"]) == (75, False)
+    assert "clients that ran before give these no vote" in status["problem"]
+    assert all(500.0 < seconds <= 600.0 for seconds in status["kept_out"][:3])
+    code, out, _ = command.run("status")
+    assert code == 75
+    assert out.count("clients that ran before give it no vote for") >= 3
+    assert "NOT usable: " in out
+    assert result(command.with_options(tmp_path, assume_fresh=True, **PATIENT), "status")[0] == 0
 
 
 def test_status_without_a_minority(valkey: Masters) -> None:

@@ -96,7 +96,7 @@ def test_it_does_as_the_settings_say(
 ) -> None:
     before = records()
     file = tmp_path / "locks.toml"
-    file.write_text(f"[redlock-fast]\ncheck_masters = '{setting}'\n")
+    file.write_text(f"[redlock-fast]\nassume_fresh = true\ncheck_masters = '{setting}'\n")
     code, status = status_of(valkey.urls, "--config", str(file))
     assert (code, status["usable"]) == ((0, True) if setting == "off" else (64, False))
     assert records() == before
