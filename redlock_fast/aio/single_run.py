@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
-import itertools
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from ..algorithm.refusals import Refusals
 from ..errors import Contended
 from ..locks.decorated import check_async
 from ..locks.single_run import SingleRunState, keep_at_once, keep_until
@@ -42,16 +41,10 @@ class AsyncSingleRun(SingleRunState["AsyncLock"]):
         lock = self._enter()
         try:
             self._begin(lock)
-            for failed in itertools.count(1):
-                try:
-                    await lock.__aenter__()
-                    break
-                except Contended as error:
-                    pause = self._pause(lock, failed, error)
-                    if pause is None:
-                        self._lock = None
-                        return None
-                await asyncio.sleep(pause)
+            if self._if_taken == "wait":
+                await lock.__aenter__()
+            elif self._skips(await _enter_unless_held(lock)):
+                return None
         except BaseException:
             self._end(lock)
             raise
@@ -79,3 +72,19 @@ class AsyncSingleRun(SingleRunState["AsyncLock"]):
         except BaseException:
             await drive(keep_at_once(lock, self._keep_until), binding)
             raise
+
+
+async def _enter_unless_held(lock: AsyncLock) -> Contended | None:
+    """Enter ``lock``, whose ``timeout`` is 0. Returns the refusal if another client holds it.
+
+    Split votes show no holder, so a round with them is repeated.
+    """
+    refusals, binding = Refusals(lock._core.policy, lock.key), lock._core.loop_binding()
+    while True:
+        try:
+            await lock.__aenter__()
+            return None
+        except Contended as error:
+            refused = error
+        if await drive(refusals.is_held(refused), binding):
+            return refused

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from functools import cached_property
 from typing import Any
 
 from ..engine.contract import BACKLOG, NO_REPLY, NOT_ASKED, Votes
@@ -19,7 +18,7 @@ from .local_queue import QueueEntry
 from .lock_kind import LockKind
 from .master_lists import MasterLists
 from .policy import Policy
-from .quorum import WakeJitter
+from .quorum import wake_jitter
 
 #: Seconds after which a round follows although no push came.
 REARM = 1.0
@@ -44,6 +43,7 @@ class RetryLoop:
     outage: float | None = None
     began: float | None = None  # the start of the first round
     took: float = 0.0  # seconds that the last round took
+    splits: int = 0  # how many rounds in a row had votes that may be split
     spare: float = math.inf  # seconds until the last round must begin
     entry: QueueEntry | None = None
     notified: bool = False  # whether a watch that ended before its time preceded the present round
@@ -115,6 +115,7 @@ class RetryLoop:
     def _note(self, votes: Votes, start: float) -> None:
         self.failed += 1
         bad = unavailable(self.lists, votes)
+        self.splits = self.splits + 1 if not bad and is_split(self.lists, votes) else 0
         cut_short = self.give_up_at is not None and start + self.policy.node_timeout > self.give_up_at
         waited = self.failed > 1 or self.entry is not None
         if waited and bad and cut_short:  # the masters had no time to answer: they may be up
@@ -138,9 +139,10 @@ class RetryLoop:
     def _wait(self, votes: Votes) -> Generator[Effect, list[Votes], bool]:
         policy = self.policy
         if self.lock_kind.retry_at_once and not self.failure.unavailable:
-            yield Sleep(min(self.spare, self._jitter(votes)))
+            yield Sleep(min(self.spare, self._jitter()))
             return True
-        usual = policy.retry.delay(self.failed, self.took, policy.chance())
+        round_time = 0.0 if self.failure.unavailable else self.took  # a timeout is no round trip
+        usual = policy.retry.delay(self.failed, round_time, policy.chance(), self.splits)
         if self.lock_kind.first_caller_only and self._entry_behind() is not None:
             return (yield from self._become_first(min(self.spare, usual)))
         pause = min(self.spare, self.lock_kind.delay(usual, notified=False))
@@ -167,7 +169,7 @@ class RetryLoop:
             yield Sleep(max(0.0, min(pause, until - policy.clock())))
             return True
         spread = not self.notified or contention.recent(policy.clock())
-        jitter = self.lock_kind.delay(self._jitter(votes) if spread else 0.0, notified=True)
+        jitter = self.lock_kind.delay(self._jitter() if spread else 0.0, notified=True)
         jitter = min(jitter, until - policy.clock())
         if jitter > 0.0:
             yield Sleep(jitter)
@@ -191,12 +193,8 @@ class RetryLoop:
         first = yield from self.queue(self.policy.clock() + limit)
         return first or self.rounds is not None
 
-    @cached_property
-    def jitter(self) -> WakeJitter:
-        return WakeJitter()
-
-    def _jitter(self, votes: Votes) -> float:
-        return self.jitter.delay(is_split(self.lists, votes), self.took, self.policy.chance())
+    def _jitter(self) -> float:
+        return wake_jitter(self.splits, self.took, self.policy.chance())
 
     def _rearm(self) -> float:
         if self.policy.voters.all_push:

@@ -34,6 +34,9 @@ from .redlock import (
 from .refill import lacking, put, refill
 from .tokens import TOKEN_SIZE, owner_of
 
+#: The length of the hash in a reply to OWNER.
+TOKEN_HASH = 40
+
 
 def acquire(
     policy: Policy,
@@ -245,7 +248,15 @@ def owners(policy: Policy, keys: Sequence[bytes]) -> Generator[Effect, list[Vote
 
 
 def _reported_owner(votes: Votes) -> str:
-    replies = (detail for detail in votes.details.values() if type(detail) is bytes)
-    texts = [reply.partition(b"\r\n")[2][:-2] for reply in replies if reply.startswith(b"$")]
+    texts = [text[TOKEN_HASH:] for text in reported_tokens(votes).values()]
     found = Counter(owner_of(bytes(TOKEN_SIZE) + text) for text in texts)
     return found.most_common(1)[0][0] if found else ""
+
+
+def reported_tokens(votes: Votes) -> dict[int, bytes]:
+    """What masters reported of the token in a key, by master: a hash, and the owner part of the token.
+
+    b"": that master has no token there. Masters that failed are missing.
+    """
+    replies = {n: detail for n, detail in votes.details.items() if type(detail) is bytes}
+    return {n: reply.partition(b"\r\n")[2][:-2] for n, reply in replies.items() if reply.startswith(b"$")}

@@ -32,14 +32,33 @@ def milliseconds(ttl: float) -> int:
     return math.ceil(round(ttl * 1000, 6))
 
 
+#: A pause is spread over this many round trips, twice as many after each further split, up to the second
+#: number of doublings.
+ROUND_TRIPS, DOUBLINGS = 4, 5
+
+
+def window(round_time: float, splits: int, shortest: float = 0.0) -> float:
+    """Seconds over which the pauses of clients that want the same lock must be spread.
+
+    Clients split the votes of a lock when their requests reach the masters within one round trip, each at
+    another master first. If they pause for about the same time, they split the votes again. So the pauses of
+    all clients, those in distant zones too, are random within a window of several round trips.
+
+    ``round_time``: seconds that the last round took. ``splits``: how many rounds in a row had split votes.
+    ``shortest``: the window of clients that are close to the masters, in seconds.
+    """
+    return max(shortest, ROUND_TRIPS * round_time) * 2.0 ** min(max(0, splits - 1), DOUBLINGS)
+
+
 @dataclass(frozen=True, slots=True)
 class Retry:
     """The pauses between the attempts of an acquire, and the number of attempts.
 
     A pause is uniformly random between a lower and an upper end. The upper end doubles with every attempt.
     The lower end is at least the duration of the last round: after a shorter pause two clients that split
-    the votes would split them again. Where masters report that a lock is free (``wait="push"``), a pause is
-    the longest wait.
+    the votes would split them again. The ends are at least four such durations apart, and further apart
+    after each further split, even if the upper end then exceeds ``max_delay``. Where masters report that a
+    lock is free (``wait="push"``), a pause is the longest wait.
 
     Source: the Redlock document, "Retry on failure".
 
@@ -47,7 +66,7 @@ class Retry:
 
     Args:
         min_delay: The lower end, in seconds.
-        max_delay: The largest upper end, in seconds.
+        max_delay: The largest upper end, in seconds, where a round takes less than a fifth of it.
         max_attempts: The maximum number of attempts; None: only the timeout of the acquire bounds them.
     """
 
@@ -55,36 +74,28 @@ class Retry:
     max_delay: float = 0.2
     max_attempts: int | None = None
 
-    def delay(self, attempt: int, round_time: float, chance: float) -> float:
+    def delay(self, attempt: int, round_time: float, chance: float, splits: int = 0) -> float:
         """Seconds to pause after attempt number ``attempt`` (from 1). Never raises.
 
-        ``chance``: a random number in [0, 1).
+        ``chance``: a random number in [0, 1). ``splits``: how many rounds in a row had split votes.
         """
-        low = min(max(self.min_delay, round_time), self.max_delay)
+        low = max(self.min_delay, round_time)
         high = min(self.max_delay, self.min_delay * 2.0 ** min(attempt, 30))
-        return low + max(0.0, high - low) * chance
+        return low + max(high - low, window(round_time, splits)) * chance
 
 
-class WakeJitter:
+#: The window of wake-ups near the masters, in seconds: the first, and the longest after splits.
+FIRST_WAKE, LAST_WAKE = 0.002, 0.064
+
+
+def wake_jitter(splits: int, round_time: float, chance: float) -> float:
     """The random delay of an acquire after a push, where other clients wait too: all get it at the same time.
 
-    Uniformly random within a window. The window doubles each time that the votes were split, because then
-    several clients try at once. (In simulation a fixed window, or none, let the waiting clients split the
-    votes again and again.)
+    Seconds, uniformly random within a window from 0: no votes of an earlier round are in the way. The window
+    doubles each time that the votes were split, because then several clients try at once. (In simulation a
+    fixed window, or none, let the waiting clients split the votes again and again.)
     """
-
-    FIRST, LAST, ROUND_TRIPS = 0.002, 0.064, 4
-
-    __slots__ = ("window",)
-
-    def __init__(self) -> None:
-        self.window: float = 0.0
-
-    def delay(self, split: bool, round_time: float, chance: float) -> float:
-        """Seconds to wait. The last round took ``round_time``; ``split``: whether its votes were split."""
-        first = min(self.LAST, max(self.FIRST, self.ROUND_TRIPS * round_time))
-        self.window = min(self.LAST, max(first, 2 * self.window)) if split else first
-        return self.window * chance
+    return min(max(LAST_WAKE, window(round_time, 0)), window(round_time, splits, FIRST_WAKE)) * chance
 
 
 class ContentionHistory:

@@ -247,7 +247,7 @@ def _command(parser: argparse.ArgumentParser) -> None:
 
 
 def _exec(parser: argparse.ArgumentParser) -> None:
-    wait = "time to wait for the lock; 0 tries once, -1 waits without limit"
+    wait = "time to wait for the lock; 0 gives up if another client holds it, -1 waits without limit"
     _number(parser, "--timeout", type=_timeout, default=0.0, metavar="SECONDS", help=wait)
     grace = "time between SIGTERM and SIGKILL after the lock is lost"
     _number(parser, "--grace", type=_seconds, default=10.0, metavar="SECONDS", help=grace)

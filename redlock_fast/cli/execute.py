@@ -13,6 +13,7 @@ import threading
 from typing import Any
 
 from ..threads.client import FastRedlock, Lock
+from ..threads.single_run import enter_unless_held
 from ..wire.text import clean
 from . import exit_codes
 from .child_process import ChildProcess
@@ -73,7 +74,8 @@ def _under_lock(
             on_lost=on_lost,
         )
         try:  # a signal may arrive before acquire() has returned
-            if not lock.acquire():
+            # Without a wait it gives up only if another client holds the lock: split votes show none.
+            if not lock.acquire() if options.timeout else enter_unless_held(lock):
                 waited = f", after {options.timeout:g} s" * (options.timeout > 0)
                 say_not_run(options, f"another client holds the lock {clean(name)}{waited}")
                 return int(options.conflict_exit_code)

@@ -18,10 +18,6 @@ from .options import IfTaken
 
 L = TypeVar("L", bound=LockState)
 
-#: Attempts of a run that does not wait. Processes that begin at the same moment may split the votes of one
-#: attempt. Without a second attempt all of them would skip the job.
-ATTEMPTS = 3
-
 #: The options of lock() that a single run refuses.
 SINGLE_RUN_REFUSES = ("fair", "token")
 
@@ -114,18 +110,14 @@ class SingleRunState(Generic[L]):
         if self._once_per is not None:
             self._keep_until = lock._core.policy.clock() + self._once_per
 
-    def _pause(self, lock: L, failed: int, error: Contended) -> float | None:
-        """Seconds until the next attempt, after ``failed`` attempts. None: the job is skipped.
-
-        Raises ``error`` if another process has the lock, and the job is not skipped.
-        """
-        policy = lock._core.policy
-        no_master_left = len(error.masters) + len(error.causes) == policy.voters.lists.all.bit_count()
-        if self._if_taken == "wait" or failed == ATTEMPTS or no_master_left:
-            if self._if_taken == "skip":
-                return None
-            raise error
-        return policy.retry.delay(failed, 0.0, policy.chance())
+    def _skips(self, refused: Contended | None) -> bool:
+        """Whether the job is skipped: ``refused`` says that another client has the lock. Or raises it."""
+        if refused is None:
+            return False
+        if self._if_taken == "raise":
+            raise refused
+        self._lock = None
+        return True
 
 
 def keep_until(lock: LockState, end: float) -> Generator[Effect, Any, None]:

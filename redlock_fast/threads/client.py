@@ -673,8 +673,9 @@ class FastRedlock(BaseClient):
             ttl: The lease in seconds; None: the client's.
             if_taken: While another process runs the job. "skip": the job does not run; a decorated function
                 returns None, ``with`` gives None. "wait": the job runs afterwards; ``timeout`` bounds the
-                wait. "raise": Contended. "skip" and "raise" make up to three attempts, within some 30 ms:
-                processes that begin together may split the votes of one attempt.
+                wait. "raise": Contended. An attempt whose votes were split among several processes is
+                repeated, because none of them has the lock. If that goes on for ten seconds: Contended, with
+                "skip" too.
             once_per: After a success the lock stays until this many seconds after the grant, also if the
                 client, the task or the process ends before. At most the client's ``max_ttl``; the lease is
                 at most this long. If too few masters confirm this, the call tries again while the lease

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from ..algorithm.refusals import Refusals
 from ..errors import Contended
 from ..locks.decorated import check_plain
 from ..locks.single_run import SingleRunState, keep_at_once, keep_until
@@ -40,16 +40,10 @@ class SingleRun(SingleRunState["Lock"]):
         lock = self._enter()
         try:
             self._begin(lock)
-            for failed in itertools.count(1):
-                try:
-                    lock.__enter__()
-                    break
-                except Contended as error:
-                    pause = self._pause(lock, failed, error)
-                    if pause is None:
-                        self._lock = None
-                        return None
-                lock._core.masters.pause(pause)
+            if self._if_taken == "wait":
+                lock.__enter__()
+            elif self._skips(enter_unless_held(lock)):
+                return None
             self._granted(lock)
             return lock
         except BaseException:
@@ -78,3 +72,19 @@ class SingleRun(SingleRunState["Lock"]):
 
     def _keep(self, lock: Lock) -> None:
         drive(keep_until(lock, self._keep_until), lock._core.masters)
+
+
+def enter_unless_held(lock: Lock) -> Contended | None:
+    """Enter ``lock``, whose ``timeout`` is 0. Returns the refusal if another client holds it.
+
+    Split votes show no holder, so a round with them is repeated.
+    """
+    refusals = Refusals(lock._core.policy, lock.key)
+    while True:
+        try:
+            lock.__enter__()
+            return None
+        except Contended as error:
+            refused = error
+        if drive(refusals.is_held(refused), lock._core.masters):
+            return refused

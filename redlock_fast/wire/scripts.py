@@ -74,9 +74,10 @@ EXTEND_EXPIRY = b"""local function outlive(key,ms)
   if redis.call('pttl',key)<tonumber(ms) then redis.call('pexpire',key,ms) end
 end"""
 
-#: What follows the random bytes of the token in a key, bounded; never these bytes, and "" for anything else.
+#: A hash of the token in a key, and what follows the random bytes of the token, bounded; never these bytes,
+#: and "" for anything else.
 OWNER = b"""local token=redis.pcall('get',KEYS[1])
-return type(token)=='string' and string.sub(token,21,128) or ''"""
+return type(token)=='string' and redis.sha1hex(token)..string.sub(token,21,128) or ''"""
 
 # Read-write lock: ``w`` has the writer, ``r`` the readers with the end of each lease, ``i`` the waiting
 # writers (intents), with the time until which new readers are refused in their favour.

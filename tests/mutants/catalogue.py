@@ -63,10 +63,14 @@ ALGORITHM = [
         ("drift-without-granularity", "return ttl * factor + EXPIRY_GRANULARITY", "return ttl * factor"),
         ("deadline-without-drift", "return start + ttl - drift(ttl, factor)", "return start + ttl"),
         ("ttl-rounded-down", "return math.ceil(round(ttl * 1000, 6))", "return int(ttl * 1000)"),
-        ("retry-below-a-round", "min(max(self.min_delay, round_time), self.max_delay)", "self.min_delay"),
+        ("retry-below-a-round", "low = max(self.min_delay, round_time)", "low = self.min_delay"),
+        ("pauses-of-one-value", "max(high - low, window(round_time, splits))", "max(0.0, high - low)"),
         ("retry-never-grows", "self.min_delay * 2.0 ** min(attempt, 30)", "self.min_delay * 2.0"),
-        ("stagger-never-doubles", "max(first, 2 * self.window)", "first"),
-        ("stagger-never-shrinks", "2 * self.window)) if split else first", "2 * self.window))"),
+        (
+            "stagger-never-doubles",
+            "window(round_time, splits, FIRST_WAKE)",
+            "window(round_time, 0, FIRST_WAKE)",
+        ),
     ),
     *of(
         "redlock_fast/algorithm/master_lists.py",

@@ -16,8 +16,9 @@ from .scripts import SCRIPTS
 from .server import Server
 
 Args = tuple[bytes, ...]
-#: The server, the request's arguments, and whether the connection was lost before it. Returns the vote.
-Handler = Callable[[Server, Args, bool], int]
+#: The server, the request's arguments, and whether the connection was lost before it. Returns the vote, or
+#: the text of a reply that is none.
+Handler = Callable[[Server, Args, bool], int | bytes]
 
 #: The kinds of servers.
 KINDS = (
@@ -88,7 +89,7 @@ def look(server: Server, mark: RestartMarker) -> int:
     return max(0, since + mark.wait - now)
 
 
-def marked(handler: Handler, mark: RestartMarker, server: Server, args: Args, orphaned: bool) -> int:
+def marked(handler: Handler, mark: RestartMarker, server: Server, args: Args, orphaned: bool) -> int | bytes:
     if look(server, mark) > 0:
         server.world.counts["refused by the marker"] += 1
         return FAULT
@@ -121,6 +122,11 @@ def compare_and_extend(server: Server, args: Args, orphaned: bool) -> int:
         server.prolong(key, ttl)
         server.witness.prolonged(server.number, (key, token))
     return int(found)
+
+
+def report_token(server: Server, args: Args, orphaned: bool) -> bytes:
+    """The token of the key; b"" without one."""
+    return server.owner(args[0]) or b""
 
 
 # --- what only broken variants send ---------------------------------------------------------------
@@ -171,6 +177,7 @@ HANDLERS: dict[str, Handler] = {
     evalsha(_dialect.FENCE, "2 0 3 1 2 4 5"): fence,
     evalsha(_dialect.RAISE_FENCE, "2 0 3 1 2 4 5"): lift,
     "PTTL 0": pttl,
+    evalsha(_dialect.OWNER, "1 0"): report_token,
     "CLIENT CACHING YES PTTL 0": watch,
     "SET 0 1 PX 2": overwrite,
     "DEL 0": delete,

@@ -224,7 +224,7 @@ def stopped(self):
     assert acquire(self)
     os.kill(os.getpid(), signal.SIGTERM)
 
-Lock.acquire = stopped
+Lock.__enter__ = stopped
 sys.exit(cli.main(sys.argv[1:]))
 """
 

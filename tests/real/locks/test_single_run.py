@@ -6,20 +6,23 @@ import contextlib
 import itertools
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from support.clients import both_clients
 from support.clocks import Jumping
-from support.keys import TTL, nothing_left, occupy, paused, values, wipe, with_keys
+from support.keys import TTL, nothing_left, paused, values, wipe, with_keys
 from support.makers import Raw
+from support.proxy import Proxy, fixed
 from support.python_process import PythonProcess
 from support.renewing import THIRD, MakeClient, renewed
 from support.waiting import DEADLINE, PATIENT, answered, eventually
 
-from redlock_fast import ConfigError, Contended, LockAlreadyHeld, LockLost, Retry
+from redlock_fast import ConfigError, Contended, LockAlreadyHeld, LockLost
 from redlock_fast.embedded import Masters
 from redlock_fast.masters.masters import release_held
 
@@ -88,24 +91,82 @@ def test_a_job_raises(masters: Masters, connected: MakeClient) -> None:
 
 @both_clients
 @pytest.mark.parametrize("if_taken", ["skip", "raise"])
-@pytest.mark.parametrize("retry", [Retry(), Retry(min_delay=0.0, max_delay=0.0)])
-def test_processes_that_begin_together_split_the_votes(
-    masters: Masters, connected: MakeClient, raw: Raw, if_taken: str, retry: Retry
+def test_votes_that_are_split_skip_no_job(
+    masters: Masters, connected: MakeClient, raw: Raw, if_taken: str
 ) -> None:
-    """The attempt of each may fail. One of them must still run the job, also with pauses of no length."""
-    c, nodes = connected(masters, retry=retry), raw(masters)
-    split = nodes[: len(nodes) // 2 + 1] if len(nodes) > 1 else []
-    occupy(split, "job")
+    """Two other clients have the token of a minority each, so no client holds the lock."""
+    c, nodes = connected(masters), raw(masters)
+    for number, node in enumerate(nodes[:4]):
+        assert node.set("job", f"the token of client {number // 2}")
 
-    def other_attempt_ends() -> float:
-        for node in split:
+    def other_attempts_end() -> float:
+        for node in nodes[:4]:
             node.delete("job")
         return 0.0
 
-    c.policy.chance = other_attempt_ends
+    c.policy.chance = other_attempts_end
     with c.single_run("job", if_taken=if_taken) as lock:
         assert lock is not None
     nothing_left(masters)
+
+
+@both_clients
+@pytest.mark.parametrize("left_behind", [True, False])
+def test_votes_that_stay_split(
+    masters: Masters, connected: MakeClient, raw: Raw, monkeypatch: pytest.MonkeyPatch, left_behind: bool
+) -> None:
+    """A token that stays is that of a holder which lost masters. Other tokens each time show no holder."""
+    monkeypatch.setattr("redlock_fast.algorithm.refusals.SPLIT_TIMEOUT", 0.2)
+    c, nodes = connected(masters, node_timeout=0.04), raw(masters)
+    numbers = itertools.count()
+
+    def others_try() -> float:
+        for number, node in enumerate(nodes[:4]):
+            fixed = left_behind and not number
+            assert node.set("job", "a token that stays" if fixed else f"token {next(numbers)}")
+        return 0.0
+
+    others_try()
+    c.policy.chance = others_try
+    if left_behind:
+        with c.single_run("job") as lock:
+            assert lock is None
+    else:
+        with pytest.raises(Contended), c.single_run("job"):
+            raise AssertionError("it has no lock")
+
+
+@pytest.fixture
+def zones(valkey: Masters) -> Iterator[list[list[str]]]:
+    """The URLs of three masters for a client in each of their zones: other zones are 20 ms away, one way."""
+    with contextlib.ExitStack() as stack:
+        yield [
+            [
+                stack.enter_context(Proxy(master.port, fixed(0.0 if here == there else 0.02))).url
+                for there, master in enumerate(valkey[n] for n in range(3))
+            ]
+            for here in range(3)
+        ]
+
+
+@both_clients
+@pytest.mark.parametrize("wait", ["auto", "poll"])
+def test_a_job_runs_although_its_processes_are_in_distant_zones(
+    zones: list[list[str]], connected: MakeClient, wait: str
+) -> None:
+    """Each zone's client is first at its own master, so the first attempts of all split the votes."""
+    clients = [connected(urls, wait=wait, node_timeout=0.5) for urls in zones]
+    barrier = threading.Barrier(len(clients))
+
+    def runs(c: Any, name: str) -> bool:
+        barrier.wait(DEADLINE)
+        with c.single_run(name, once_per=TTL) as lock:
+            return lock is not None
+
+    with ThreadPoolExecutor(len(clients)) as pool:
+        for number in range(3):
+            ran = list(pool.map(lambda c, name=f"job:{number}": runs(c, name), clients))  # type: ignore[misc]
+            assert ran.count(True) == 1
 
 
 # --- once per period ------------------------------------------------------------------------------

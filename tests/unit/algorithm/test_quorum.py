@@ -17,6 +17,8 @@ from redlock_fast.algorithm.quorum import (
     drift,
     milliseconds,
     quorum,
+    wake_jitter,
+    window,
 )
 
 ttls = st.floats(0.001, 86_400)
@@ -92,20 +94,39 @@ retries = st.builds(Retry, st.floats(0.0001, 1), st.floats(0.0001, 10)).filter(
 
 
 @given(
-    retry=retries, attempt=st.integers(1, 10_000), round_time=st.floats(0, 20), chance=st.floats(0, 0.999999)
+    retry=retries,
+    attempt=st.integers(1, 10_000),
+    round_time=st.floats(0, 20),
+    chance=st.floats(0, 0.999999),
+    splits=st.integers(0, 10_000),
 )
-def test_delay_stays_between_its_ends(retry: Retry, attempt: int, round_time: float, chance: float) -> None:
-    delay = retry.delay(attempt, round_time, chance)
-    assert math.isfinite(delay)
-    assert delay >= retry.min_delay or delay == pytest.approx(retry.min_delay)
-    assert delay <= retry.max_delay or delay == pytest.approx(retry.max_delay)
-
-
-@given(retry=retries, attempt=st.integers(1, 100), round_time=st.floats(0, 20), chance=st.floats(0, 0.999999))
-def test_delay_is_not_below_the_time_of_a_round(
-    retry: Retry, attempt: int, round_time: float, chance: float
+def test_delay_stays_between_its_ends(
+    retry: Retry, attempt: int, round_time: float, chance: float, splits: int
 ) -> None:
-    assert retry.delay(attempt, round_time, chance) >= min(round_time, retry.max_delay)
+    delay = retry.delay(attempt, round_time, chance, splits)
+    low = max(retry.min_delay, round_time)
+    assert math.isfinite(delay)
+    assert delay >= low or delay == pytest.approx(low)
+    high = max(retry.max_delay, low + window(round_time, splits))
+    assert delay <= high or delay == pytest.approx(high)
+
+
+@pytest.mark.parametrize("wake_up", [False, True])
+@pytest.mark.parametrize("round_time", [0.0003, 0.02, 0.16, 1.0])
+def test_pauses_are_spread_over_some_round_trips(round_time: float, wake_up: bool) -> None:
+    """Catches: one value for all clients, where a round takes longer than the largest upper end."""
+    ends = [
+        wake_jitter(splits, round_time, chance)
+        if wake_up
+        else Retry().delay(10, round_time, chance, splits) - max(round_time, Retry().min_delay)
+        for splits in (0, 1, 2, 4)
+        for chance in (0.0, 1.0)
+    ]
+    assert ends[::2] == pytest.approx([0.0] * 4)
+    assert min(ends[1::2]) >= 4 * round_time - 1e-9
+    assert ends[1::2] == sorted(ends[1::2])
+    if round_time >= 0.02:
+        assert ends[7] >= 1.1 * ends[3] or wake_up
 
 
 @given(retry=retries, attempt=st.integers(1, 100), round_time=st.floats(0, 1), low=st.floats(0, 0.5))

@@ -20,7 +20,6 @@ CHECKED = {
     "threads/driver.py:drive",
     "threads/leader.py:_lead",
     "threads/leader.py:_run",
-    "threads/single_run.py:__enter__",
 }
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 

@@ -22,6 +22,7 @@ ELSEWHERE = {
     "unit/algorithm/test_procedures.py": ("algorithm/effects", "algorithm/lease", "algorithm/policy"),
     "unit/wire/test_commands.py": ("wire/dialect",),
     "unit/locks/test_config.py": ("locks/client_base", "locks/failures"),  # checks and errors of both clients
+    "real/locks/test_single_run.py": ("algorithm/refusals",),
     "real/locks/test_many.py": ("locks/batch_state",),
     "real/integrations/django/test_project.py": ("aio/unbroken",),
     # what each kind asks of masters
