@@ -50,7 +50,7 @@ class Connection:
         self.commands = understood(server, mark)
         self.pipe: deque[PendingRequest] = deque()
         self.owed: deque[tuple[PendingRequest, float]] = deque()
-        self.replies: deque[tuple[PendingRequest, int] | bytes] = deque()
+        self.replies: deque[tuple[PendingRequest, int | bytes] | bytes] = deque()
         self.calm_since = server.world.now
         self.not_before = self.silent_until = 0.0
         self.cut = self.over = False
@@ -65,7 +65,11 @@ class Connection:
             self.owed.append((op, world.now))
         if not self.cut:
             self.pipe.append(op)
-            world.after(world.delay(), self._arrive)
+            world.after(self._delay(), self._arrive)
+
+    def _delay(self) -> float:
+        """How long a message takes."""
+        return self.server.world.delay() + self.engine.process.distances[self.server.number]
 
     def _arrive(self) -> None:
         """The next request has come to the master."""
@@ -85,7 +89,8 @@ class Connection:
         server.caller = self
         execute = self.commands[request.verb][0]
         value = REFUSED if server.replica else execute(server, request.args, self.cut)
-        server.executed(request.verb, request.args, None if value in (FAULT, REFUSED) else value)
+        if not isinstance(value, bytes):
+            server.executed(request.verb, request.args, None if value in (FAULT, REFUSED) else value)
         server.witness.votes.look(server)
         if world.trace is not None:
             words = b" ".join([Verb(request.verb).name.encode(), *request.args]).decode().replace("\r\n", " ")
@@ -93,7 +98,7 @@ class Connection:
             world.note(server, f"{words} from {self.engine.process}: {shown}{', late' * late}")
         if not self.cut:
             self.replies.append((op, value))
-            world.after(world.delay(), self._answer)
+            world.after(self._delay(), self._answer)
 
     def push(self, key: bytes | None) -> None:
         """The push of the master that the key has changed, or all keys; lost only with the connection."""
@@ -103,7 +108,7 @@ class Connection:
         world.counts["pushes"] += 1
         world.note(self.server, f"tells {self.engine.process} of {key.decode() if key else 'everything'}")
         self.replies.append(b">2\r\n" + bulk(b"invalidate") + b"*1\r\n" + bulk(key) if key else FLUSHED)
-        world.after(world.delay(), self._answer)
+        world.after(self._delay(), self._answer)
 
     def _answer(self) -> None:
         """The next reply, or push, has come to the client, which reads it when it runs."""
@@ -129,7 +134,8 @@ class Connection:
         if op.request.verb in WATCHES:
             op.count_pttl(number, value, b":%d\r\n" % value, asked)
         else:
-            op.count(number, value, GUARDED if value == FAULT else b"")
+            text = bulk(value) if isinstance(value, bytes) else GUARDED if value == FAULT else b""
+            op.count(number, FAULT if isinstance(value, bytes) else value, text)
         op.settle()
 
     # --- how it ends ---

@@ -114,6 +114,8 @@ class Process:
         self.name = name
         self.rate = rate
         self.wakes = 0.0
+        #: By master: the seconds that a message takes at least, because the master is in another zone.
+        self.distances = [0.0] * len(servers)
         self.paused_for = 0.0
         #: After a pause, time-outs come before the replies that were waiting, or behind them.
         self.timers_late = 0.0

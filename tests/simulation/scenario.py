@@ -41,6 +41,7 @@ GUARDS = "auto", "strict", "marker", "off"
 DRIFTS = 0.01, 0.1
 NODE_TIMEOUT = 0.05
 SKEWS = 0.0, 10.0, -10.0
+DISTANCES = 0.0, 0.0, 0.0, 0.0, 0.0, 0.005, 0.01, 0.02
 RESOURCES = b"a", b"b", b"c"
 #: The longest time (seconds) until a process that watches a lock knows that it is free, without messages:
 #: clocks that run differently put off the end of a lease.
@@ -103,6 +104,8 @@ class Scenario:
         ]
         self.refill = draw(4) != 3
         self.resources = RESOURCES[: 1 + draw(2) + (self.kind in ("batches", "multilock"))]
+        #: Seconds that a message takes to a master in another zone.
+        self.distance = DISTANCES[draw(len(DISTANCES))]
         self.processes: list[Process] = []
         self.actors = [self.actor(number) for number in range(2 + draw(3))]
         self._busy = self.actors[:]
@@ -132,8 +135,10 @@ class Scenario:
         name = f"client-{len(self.processes)}"
         masks = self.steps[self.world.draw(len(self.steps))] if self.steps else ()
         process = Process(self.world, self.witness, name, self.rate(), self.servers, self.guard)
+        zone = len(self.processes) % self.masters
+        process.distances = [self.distance * (zone != n) for n in range(self.masters)]
         policy = Policy(
-            node_timeout=NODE_TIMEOUT,
+            node_timeout=NODE_TIMEOUT + 6 * self.distance,
             drift_factor=self.drift,
             outage_timeout=0.3,
             retry=Retry(0.005, 0.1),
@@ -148,7 +153,7 @@ class Scenario:
             refill=self.refill,
             ttl=0.2,
         )
-        process.noticed_within = NOTICED_WITHIN + 5 * self.world.delays[-1]
+        process.noticed_within = NOTICED_WITHIN + 5 * (self.world.delays[-1] + self.distance)
         if not all(server.push for server in self.servers):
             process.noticed_within += MAX_POLL_INTERVAL
         process.core = SimulatedClient(policy, MAX_TTL)
