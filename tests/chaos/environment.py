@@ -25,21 +25,25 @@ from support.waiting import eventually
 
 from redlock_fast.embedded import Masters
 
-MASTERS = 5
-NEED = MASTERS // 2 + 1
 MODES = ("threads", "asyncio")
 AOF = ("--appendonly", "yes", "--appendfsync", "always")
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The workers: (engine, "threads" or "asyncio") of each, and the number of holders in each."""
+    """The workers: (engine, "threads" or "asyncio") of each, the number of holders in each; the masters."""
 
     workers: tuple[tuple[str, str], ...]
     server: str = "valkey"
     holders: int = 2
     seconds: float = 2.0
     seed: int = 0
+    masters: int = 5
+
+    @property
+    def need(self) -> int:
+        """How many masters are a quorum."""
+        return self.masters // 2 + 1
 
 
 def workers(engines: Sequence[str], modes: Sequence[str] = MODES) -> tuple[tuple[str, str], ...]:
@@ -70,7 +74,7 @@ class Environment:
     def __init__(self, settings: Settings, topology: Topology, folder: Path) -> None:
         self.settings, self.topology = settings, topology
         self.chance = random.Random(topology.seed)
-        self.weak = self.chance.sample(range(MASTERS), MASTERS - NEED)
+        self.weak = self.chance.sample(range(topology.masters), topology.masters - topology.need)
         self.did: Counter[str] = Counter()
         self.opened = self.healed = self.ended = 0.0
         self._folder = folder
@@ -99,9 +103,11 @@ class Environment:
             self.wall_clock = clocks.WallClock(shim, self._folder / "clock")
             environment = self.wall_clock.environment
         options = (*OPTIONS, *(AOF if settings.aof else ()))
-        self.masters = stack.enter_context(Masters(MASTERS, server=server, options=options, password=""))
+        self.masters = stack.enter_context(
+            Masters(topology.masters, server=server, options=options, password="")
+        )
         if settings.clocks == "masters":
-            self.clocks = [clocks.WallClock(shim, self.home(n) / "clock") for n in range(MASTERS)]
+            self.clocks = [clocks.WallClock(shim, self.home(n) / "clock") for n in range(topology.masters)]
         self.recorders = [Recorder(master, KEY.encode()) for master in self.masters]
         self.networks: list[Network] = []
         self.nodes: list[redis.Redis] = []
@@ -206,7 +212,7 @@ class Environment:
 
     def truth(self) -> list[truth.Truth]:
         """What each master did, as far as it was recorded."""
-        true = [not (self.settings.clocks == "masters" and self.clocks[n].moved) for n in range(MASTERS)]
+        true = [not (self.settings.clocks == "masters" and self.clocks[n].moved) for n in self._numbers]
         return [
             truth.read(recorder.chapters, KEY.encode(), true_clock)
             for recorder, true_clock in zip(self.recorders, true, strict=True)
@@ -222,10 +228,14 @@ class Environment:
 
     def minority(self) -> list[int]:
         """One master or more, and a majority is left."""
-        return self.chance.sample(range(MASTERS), self.chance.randint(1, MASTERS - NEED))
+        return self.chance.sample(self._numbers, self.chance.randint(1, len(self.weak)))
+
+    @property
+    def _numbers(self) -> range:
+        return range(self.topology.masters)
 
     def any_order(self) -> list[int]:
-        return self.chance.sample(range(MASTERS), MASTERS)
+        return self.chance.sample(self._numbers, len(self._numbers))
 
     def home(self, n: int) -> Path:
         return Path(self.masters[n].socket_path).parent

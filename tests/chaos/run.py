@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chaos import history, verdict
-from chaos.environment import NEED, Environment, Topology
+from chaos.environment import Environment, Topology
 from chaos.history import History, Hold
 from chaos.schedules import Schedule
 from chaos.truth import Truth
@@ -76,7 +76,7 @@ def _judge(
         result.problems.append(f"nothing was injected: {what}")
     _judge_overlaps(schedule, environment, seen, result)
     if schedule.remembers:
-        _judge_majorities(seen, result)
+        _judge_majorities(environment.topology.need, seen, result)
     _judge_keys(schedule, environment, seen, result)
     _judge_pace(schedule, environment, seen, limits, result)
 
@@ -114,13 +114,13 @@ def _judge_overlaps(schedule: Schedule, environment: Environment, seen: Evidence
         )
 
 
-def _judge_majorities(seen: Evidence, result: Verdict) -> None:
-    for hold, late in verdict.overstated(seen.holds, seen.truths, NEED):
+def _judge_majorities(need: int, seen: Evidence, result: Verdict) -> None:
+    for hold, late in verdict.overstated(seen.holds, seen.truths, need):
         result.problems.append(
             f"{hold.worker} stated a deadline of {hold.token.hex()} that is {late:.4f} s later than its "
             f"majority's keys: {verdict.where(hold, seen.truths)}"
         )
-    for hold, moment in verdict.uncovered(seen.holds, seen.truths, NEED):
+    for hold, moment in verdict.uncovered(seen.holds, seen.truths, need):
         result.problems.append(
             f"{hold.worker} held {hold.token.hex()} without a majority, {moment - hold.granted:.4f} s after "
             f"its grant, {hold.deadline - moment:.4f} s before its end: {verdict.where(hold, seen.truths)}"

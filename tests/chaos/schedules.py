@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from chaos import network
-from chaos.environment import MASTERS, NEED, Environment, Settings
+from chaos import history, network
+from chaos.environment import Environment, Settings
+from chaos.history import clock
 from chaos.network import REPLIES, REQUESTS, Trick
 from chaos.refusals import REFUSALS, refuses
 from support.proxy import jitter
@@ -114,7 +115,7 @@ FORGETFUL = Settings(hold=(0.2, 0.8), extends=0.0, options={"restart_guard": "ma
 @schedule("kill -9", remembers=False, live=False, settings=FORGETFUL)
 def amnesia(environment: Environment) -> None:
     """A majority restarts without its memory, one after the other; then there is peace for a while."""
-    for n in environment.any_order()[:NEED]:
+    for n in environment.any_order()[: environment.topology.need]:
         environment.kill(n)
         environment.boot(n)
         environment.pause(0.0, 0.05)
@@ -123,11 +124,40 @@ def amnesia(environment: Environment) -> None:
 
 @schedule("FLUSHALL", remembers=False, live=False, settings=FORGETFUL)
 def flushall(environment: Environment) -> None:
-    for n in environment.any_order()[:NEED]:
+    for n in environment.any_order()[: environment.topology.need]:
         environment.nodes[n].flushall()
         environment.did_it("FLUSHALL")
         environment.pause(0.0, 0.05)
     environment.pause(1.5 * environment.settings.ttl, 2.0 * environment.settings.ttl)
+
+
+#: A client may write a record back for 4 * max_ttl; a busy machine restarts all masters in that time.
+BESIDE_DEAD = Settings(hold=(0.2, 0.8), extends=0.0, options={"restart_guard": "auto", "max_ttl": 4.0})
+
+
+@schedule("kill -9", "grant beside dead masters", remembers=False, live=False, settings=BESIDE_DEAD)
+def blank_beside_dead(environment: Environment) -> None:
+    """A largest minority is down, and others restart empty: no quorum has a record of its list any more.
+
+    Nevertheless the lock is granted before the minority is back.
+    """
+    for n in environment.weak:
+        environment.kill(n)
+    alive = [n for n in environment.any_order() if n not in environment.weak]
+    for n in alive[: environment.chance.randint(1, len(alive))]:
+        environment.kill(n)
+        environment.boot(n)
+    since = clock()
+
+    def granted() -> bool:
+        histories = (history.read(worker.history) for worker in environment.workers)
+        return any(hold.granted > since for one in histories for hold in one.holds)
+
+    eventually(granted, "the lock is granted beside dead masters")
+    environment.did_it("grant beside dead masters")
+    for n in environment.weak:
+        environment.boot(n)
+    environment.pause(0.1, 0.3)
 
 
 # --- holders that stop, clocks that jump ---------------------------------------------------------
@@ -160,7 +190,7 @@ def client_clocks(environment: Environment) -> None:
 @schedule("jump", remembers=False, settings=Settings(clocks="masters"))
 def server_clocks_back(environment: Environment) -> None:
     """The masters' clocks are set back: keys last longer, which is safe."""
-    n = environment.chance.randrange(MASTERS)
+    n = environment.chance.randrange(environment.topology.masters)
     _jump(environment, n, environment.chance.uniform(-0.2, -0.02))
     environment.pause(0.02, 0.1)
 
@@ -168,7 +198,9 @@ def server_clocks_back(environment: Environment) -> None:
 @schedule("jump", remembers=False, exposed=True, settings=Settings(clocks="masters"))
 def server_clocks_forward(environment: Environment) -> None:
     """A master's clock jumps by a lease: its keys expire, as if it had forgotten them."""
-    _jump(environment, environment.chance.randrange(MASTERS), 2 * environment.settings.ttl)
+    _jump(
+        environment, environment.chance.randrange(environment.topology.masters), 2 * environment.settings.ttl
+    )
     environment.pause(0.02, 0.1)
 
 
@@ -197,7 +229,12 @@ def partitions(environment: Environment) -> None:
 @schedule("kept back", live=False)
 def outage(environment: Environment) -> None:
     """As partitions, of a majority."""
-    _cut_off(environment, environment.any_order()[: environment.chance.randint(NEED, MASTERS)])
+    _cut_off(
+        environment,
+        environment.any_order()[
+            : environment.chance.randint(environment.topology.need, environment.topology.masters)
+        ],
+    )
 
 
 def _cut_off(environment: Environment, masters: list[int]) -> None:
@@ -215,7 +252,7 @@ def _cut_off(environment: Environment, masters: list[int]) -> None:
 @schedule("jitter", in_touch=True)
 def slow_network(environment: Environment) -> None:
     """Every piece, both ways, is late; the masters are not equally far away."""
-    for n in range(MASTERS):
+    for n in range(environment.topology.masters):
         environment.networks[n].delay = jitter(
             environment.chance.randrange(1 << 30), environment.chance.uniform(0.001, 0.06)
         )

@@ -30,11 +30,19 @@ def contending(turn: int) -> tuple[tuple[str, str], ...]:
     return each if FULL or len(each) < 4 else (each[turn % 2], each[3 - turn % 2])
 
 
-def run(schedule: Schedule, server: str, folder: Path, seconds: float = SECONDS, seed: int = SEED) -> Verdict:
+def run(
+    schedule: Schedule,
+    server: str,
+    folder: Path,
+    seconds: float = SECONDS,
+    seed: int = SEED,
+    masters: int = 5,
+) -> Verdict:
     if schedule.settings.clocks and clocks.COMPILER is None:
         pytest.skip("no C compiler for the clocks")
     pairs = contending(list(SCHEDULES).index(schedule.name))
-    verdict = run_schedule(schedule, Topology(pairs, server, seconds=seconds, seed=seed), folder, GENEROUS)
+    topology = Topology(pairs, server, seconds=seconds, seed=seed, masters=masters)
+    verdict = run_schedule(schedule, topology, folder, GENEROUS)
     print(f"seed {seed}, {server}: {verdict}")
     return verdict
 
@@ -44,4 +52,11 @@ def test_schedule(name: str, tmp_path: Path) -> None:
     """On one kind of server and the other in turn."""
     server = SERVERS[list(SCHEDULES).index(name) % len(SERVERS)]
     verdict = run(SCHEDULES[name], server, tmp_path)
+    assert not verdict.problems, f"seed {SEED}\n{verdict}"
+
+
+@pytest.mark.parametrize("masters", [3, 7])
+def test_masters_without_records_beside_a_minority_that_is_down(masters: int, tmp_path: Path) -> None:
+    """``test_schedule`` has five masters."""
+    verdict = run(SCHEDULES["blank_beside_dead"], SERVERS[-1], tmp_path, masters=masters)
     assert not verdict.problems, f"seed {SEED}\n{verdict}"
