@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
         status = ask(client)
         if given["check_masters"] != "off":
             status, wrong = by_records(client, status)
-        if given.get("restart_guard", "auto") != "off" and not given.get("assume_fresh", False):
+        if not given.get("assume_fresh", False):
             status = by_age(client, status)
     if options.json:
         print(json.dumps(asdict(status)))
@@ -81,9 +81,10 @@ def by_age(client: FastRedlock, status: Status) -> Status:
 
     This process is new: it meets each master for the first time, and does not know that it was restarted.
     """
+    connector = client.masters.connector
     kept_out = tuple(
-        max(0.0, client.max_ttl - max(0, one.uptime - 1)) if one.connections else 0.0
-        for one in status.masters
+        connector.settings.guard.kept_out(one.server.uptime, one.server.durable) if one.connections else 0.0
+        for one in connector.own_states().values()
     )
     each = zip(status.masters, kept_out, strict=True)
     votes = mask_of(n for n, (one, seconds) in enumerate(each) if _may_vote(one) and not seconds)

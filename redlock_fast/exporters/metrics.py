@@ -91,6 +91,8 @@ METRICS = (
     _gauge("waiting", "Callers in the local queue of a lock.", "{caller}", "sum"),
     _gauge("quorum", "How many masters must agree.", "{master}", "max"),
     _gauge("master_up", "1: connected.", "1", "min", "master"),
+    _gauge("master_votes", "1: its votes count.", "1", "min", "master"),
+    _gauge("master_no_vote", "1: its votes do not count, for this reason.", "1", "max", "master", "reason"),
     _gauge("master_lagging", "1: replies are overdue, so it is skipped.", "1", "max", "master"),
     _gauge("master_round_trip_seconds", "Smoothed round trip; 0 before the first.", "s", "max", "master"),
     _gauge("master_pending", "Replies that the master owes.", "{reply}", "sum", "master"),
@@ -234,8 +236,14 @@ class Clients:
                 yield from (point for point in counts(common, core) if point.metric not in GAUGES)
                 continue
             yield from counts(common, core)
-            for master in core.health():
-                yield from master_points((*common, master.name), master)
+            health = core.health()
+            # Not before each master was tried: a client that connects is no outage.
+            tried = all(master.state != "connecting" for master in health)
+            for master in health:
+                labels = (*common, master.name)
+                yield from master_points(labels, master)
+                if tried:
+                    yield from votes(labels, master.no_vote_reason)
 
 
 def check_client(client: Any) -> None:
@@ -288,3 +296,9 @@ def master_points(labels: tuple[str, ...], master: MasterHealth) -> Iterator[Poi
         yield Point("master_skipped", (*labels, reason), count)
     server = (master.server, master.version, master.role, master.persistence, master.eviction)
     yield Point("master_info", (*labels, *server, master.release_path), 1)
+
+
+def votes(labels: tuple[str, ...], no_vote_reason: str) -> Iterator[Point]:
+    yield Point("master_votes", labels, not no_vote_reason)
+    if no_vote_reason:
+        yield Point("master_no_vote", (*labels, no_vote_reason), 1)

@@ -72,6 +72,18 @@ class MasterHealth:
     causes: dict[str, int]
     skipped: dict[str, int]
 
+    @property
+    def no_vote_reason(self) -> str:
+        """One word: why this client does not count its votes now; "" if it does.
+
+        "connecting", "down" or "refused": it is not connected, see ``state``. "guard": it may have forgotten
+        locks. "record": its record of masters does not allow the client's list, or is not read yet. A master
+        that lags votes: its replies count when they come in time.
+        """
+        if self.state not in ("connected", "lagging"):
+            return self.state
+        return "record" if self.no_vote else "guard" if self.guard else ""
+
 
 def health_of(state: MasterState, connection: ConnectionState, lists: tuple[str, ...]) -> MasterHealth:
     """The health of a master now. ``connection``: what the engine knows of it."""

@@ -62,6 +62,16 @@ class Guard(NamedTuple):
         wait = round((self.max_ttl + stops_after(max_lag)) * 1000)
         return RestartMarker(name, wait, key_prefix + MARKER)
 
+    def kept_out(self, uptime: float, durable: bool) -> float:
+        """Seconds for which clients that ran before a master was started may still keep it out of votes.
+
+        A client that meets the master for the first time does not know whether such clients exist. ``uptime``
+        and ``durable`` are as for ``quarantine``.
+        """
+        if self.mode not in JUDGING or (durable and self.mode == "durable"):
+            return 0.0
+        return max(0.0, self.max_ttl - least_age(uptime))
+
     def quarantine(
         self,
         before: Identity | None,
@@ -96,7 +106,7 @@ class Guard(NamedTuple):
             return self.max_ttl
         if before == now and now.run_id:
             return 0.0
-        age = max(0.0, uptime - 1)
+        age = least_age(uptime)
         if before is None:
             trusted = self.assume_fresh or (self.mode != "strict" and age >= away)
             return 0.0 if trusted else max(0.0, self.max_ttl - age)
@@ -106,6 +116,11 @@ class Guard(NamedTuple):
         if durable and now.run_id and self.mode == "durable":
             return 0.0
         return max(0.0, self.max_ttl - min(age, away))
+
+
+def least_age(uptime: float) -> float:
+    """Seconds since a server was started, at least. It counts whole seconds, and may say one too many."""
+    return max(0.0, uptime - 1)
 
 
 def stops_after(max_lag: float) -> float:

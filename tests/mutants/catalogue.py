@@ -510,7 +510,7 @@ GUARD = [
         judges("unit/masters/restart_guard"),
         ("uptime-beyond-the-absence", "min(age, away)", "age"),
         ("uptime-to-the-second", "max(0.0, uptime - 1)", "uptime"),
-        ("quarantine-beyond-the-ttl", "age = max(0.0, uptime - 1)", "age = uptime - 1"),
+        ("quarantine-beyond-the-ttl", "return max(0.0, uptime - 1)", "return uptime - 1"),
         ("an-attempt-in-vain-is-forgotten", "age >= away", "age >= 0"),
         ("promoted-is-known", "        if promoted", "        if False and promoted"),
         ("flush-does-not-quarantine", "        if flushed:", "        if False:"),

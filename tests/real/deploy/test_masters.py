@@ -205,6 +205,7 @@ def test_the_command_line(
     these: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("REDLOCK_FAST_MASTERS", " ".join(these.urls()))
+    monkeypatch.setenv("REDLOCK_FAST_CONFIG", str(Path(__file__).parents[2] / "support" / "fresh.toml"))
     assert cli.main(["status"]) == 0
     assert "usable: 3 of 3" in capsys.readouterr().out
     monkeypatch.setenv("REDLOCK_FAST_MASTERS", " ".join(these.urls("admin")))

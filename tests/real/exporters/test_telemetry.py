@@ -154,6 +154,35 @@ def test_masters_that_are_down(page: Page, valkey: Masters, connected: MakeClien
     assert all(guards), "they may have forgotten"
 
 
+def test_masters_that_are_connected_and_have_no_vote(
+    page: Page, valkey: Masters, connected: MakeClient
+) -> None:
+    """Catches: nothing but connections is counted, and a total outage looks like full strength."""
+    client = connected(valkey)
+    page.collector.add(client)
+    names = client.masters.connector.names()
+    assert [page("master_votes", master=name) for name in names] == [1] * 5
+    for master in list(valkey)[:3]:
+        master.restart()
+    eventually(lambda: all(page("master_connections_total", master=n) == 2 for n in names[:3]), "connected")
+    assert [page("master_up", master=name) for name in names] == [1] * 5
+    assert [page("master_votes", master=name) for name in names] == [0] * 3 + [1] * 2
+    assert [page("master_no_vote", master=name, reason="guard") for name in names[:3]] == [1] * 3
+    valkey[4].kill()
+    eventually(lambda: page("master_votes", master=names[4]) == 0, "it is down")
+    assert page("master_no_vote", master=names[4], reason="down") == 1
+
+
+def test_a_client_that_starts_is_no_outage(page: Page, valkey: Masters) -> None:
+    """Catches: an alert for each process that is started, or was never used."""
+    with FastRedlock(valkey.urls) as client:
+        page.collector.add(client)
+        name = client.masters.connector.names()[0]
+        assert (page("quorum"), page("master_votes", master=name)) == (3, None)
+        client.connect()
+        eventually(lambda: page("master_votes", master=name) == 1, "each master was tried")
+
+
 def test_master_that_lags(page: Page, valkey: Masters, connected: MakeClient) -> None:
     client = connected(valkey, socket_timeout=600.0)
     page.collector.add(client)

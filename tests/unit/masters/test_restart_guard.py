@@ -248,3 +248,22 @@ def test_a_child_of_fork_goes_by_the_guard_of_its_parent() -> None:
     master_state = MasterState(target("redis://localhost"))
     master_state.on_connected(Server(run_id="a", guarded=3.0), Guard("marker", MAX_TTL), 1000.0)
     assert master_state.copy_after_fork(1001.0).guarded_until == 1003.0
+
+
+@pytest.mark.parametrize(
+    ("mode", "uptime", "durable", "seconds"),
+    [
+        ("auto", 11, False, 50.0),
+        ("auto", 11, True, 50.0),
+        ("strict", 61, False, 0.0),
+        ("durable", 11, False, 50.0),
+        ("durable", 11, True, 0.0),
+        ("marker", 0, False, 0.0),
+        ("off", 0, False, 0.0),
+    ],
+)
+def test_how_long_running_clients_keep_a_master_out(
+    mode: str, uptime: int, durable: bool, seconds: float
+) -> None:
+    """Catches: the command reports durable masters as kept out, which vote at once after a restart."""
+    assert Guard(mode, MAX_TTL).kept_out(uptime, durable) == seconds
