@@ -293,7 +293,7 @@ class Connector:
             if not state.attached and not state.connecting:
                 next_try = state.next_try
                 if now < self._urgent_until:
-                    next_try = min(next_try, state.failed_at + state.urgent_interval())
+                    next_try = min(next_try, state.next_urgent_try)
                 if next_try <= now:
                     self._connect_in_background(master)
                 else:

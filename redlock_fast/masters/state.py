@@ -18,10 +18,10 @@ from .restart_guard import JUDGING, Guard
 
 #: Seconds between two attempts to connect, doubled each time, with jitter.
 MIN_BACKOFF, MAX_BACKOFF = 0.05, 2.0
-#: The bounds of that interval while a caller waits for a quorum, in seconds.
-URGENT_INTERVAL, MAX_URGENT_INTERVAL = 0.015, 0.1
-#: With fewer failed attempts an outage is short: the callers' wait costs more than further attempts.
-SHORT_OUTAGE = 50
+#: The bounds of that interval while a caller waits for a quorum, in seconds. In between it is this share of
+#: the time for which the master has been down: after a short outage the callers go on soon, and in a long one
+#: the processes of a large fleet, which all dial, leave the master time to serve those that it accepted.
+URGENT_INTERVAL, MAX_URGENT_INTERVAL, SHARE_OF_OUTAGE = 0.02, 0.25, 0.05
 #: A connection that ends earlier (seconds) counts as a failed attempt.
 SHORT_CONNECTION = 1.0
 #: A connection that ends earlier (seconds) because the master broke the protocol also counts as a failed
@@ -43,6 +43,8 @@ class MasterState:
     access_refused: bool = False  # the last attempt failed because its server refused this user
     failed_at: float = 0.0
     next_try: float = 0.0
+    next_urgent_try: float = 0.0  # the same while a caller waits for a quorum
+    down_since: float = 0.0  # since when it has no connection; 0.0: it was never tried
     server: Server = field(default_factory=Server)  # at the last connection
     refused: str = ""  # why it does not fit the configuration, until it fits
     duplicate_error: str = ""  # that it is the server of another master, until it is not
@@ -184,7 +186,10 @@ class MasterState:
             self.violations = self.violations + 1 if violated else 0
             self.lost_at = now
         self.attached = False
+        self.down_since = now
         self.fail(why, max(1, self.short_connections, self.violations))
+        if not self.short_connections:
+            self.next_urgent_try = now
 
     def fail(self, why: str, failures: int, access_refused: bool = False, began: float = 0.0) -> None:
         """Record that it is not connected after ``failures`` attempts, and set the time of the next.
@@ -199,12 +204,9 @@ class MasterState:
         self.failures = failures
         self.failed_at = time.monotonic()
         self.next_try = self.failed_at + _backoff(failures)
-
-    def urgent_interval(self) -> float:
-        """Minimum seconds between two attempts to connect it while a caller waits for a quorum."""
-        return min(
-            MAX_URGENT_INTERVAL,
-            URGENT_INTERVAL * max(1, self.short_connections, self.failures // SHORT_OUTAGE),
+        self.down_since = self.down_since or self.failed_at
+        self.next_urgent_try = self.failed_at + _urgent_backoff(
+            self.short_connections, self.failed_at - self.down_since
         )
 
     def log_connected(self, events: EventLog, guard: Guard) -> None:
@@ -227,3 +229,9 @@ class MasterState:
 def _backoff(failures: int) -> float:
     """Seconds until the next attempt after ``failures`` failed attempts."""
     return min(MAX_BACKOFF, MIN_BACKOFF * 2.0 ** min(failures - 1, 10)) * _random.uniform(0.5, 1.0)
+
+
+def _urgent_backoff(short_connections: int, outage: float) -> float:
+    """The same while a caller waits for a quorum. ``outage``: for how long the master has been down."""
+    shortest = URGENT_INTERVAL * max(1, short_connections)
+    return min(max(shortest, SHARE_OF_OUTAGE * outage), MAX_URGENT_INTERVAL) * _random.uniform(1.0, 1.5)

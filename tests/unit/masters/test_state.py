@@ -42,7 +42,7 @@ def after(connections: int, lived: float, why: str, monkeypatch: pytest.MonkeyPa
         master_state.attached = True
         clock.now += lived
         master_state.on_disconnected(why)
-    return master_state.next_try - clock.now, master_state.urgent_interval()
+    return master_state.next_try - clock.now, master_state.next_urgent_try - clock.now
 
 
 @pytest.mark.parametrize(
@@ -69,5 +69,24 @@ def test_other_connections_are_made_again_at_once(
 
 
 def test_violations_delay_no_caller_that_waits_for_a_quorum(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert after(12, SHORT_CONNECTION + 1, VIOLATED, monkeypatch)[1] == URGENT_INTERVAL
-    assert after(12, SHORT_CONNECTION / 2, VIOLATED, monkeypatch)[1] == MAX_URGENT_INTERVAL
+    assert after(12, SHORT_CONNECTION + 1, VIOLATED, monkeypatch)[1] == 0.0
+    assert after(12, SHORT_CONNECTION / 2, VIOLATED, monkeypatch)[1] >= 12 * URGENT_INTERVAL
+
+
+def test_a_caller_that_waits_dials_at_once_and_then_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At first again after 20 ms, later at most four times a second, and processes of a fleet not in step."""
+    clock, master_state = Time(), MasterState(target("redis://localhost"))
+    monkeypatch.setattr(state, "time", clock)
+    master_state.attached = True
+    master_state.connected_at = clock.now - 60.0
+    master_state.on_disconnected(LOST)
+    lost_at, intervals = clock.now, []
+    while clock.now < lost_at + 10.0:
+        intervals.append(master_state.next_urgent_try - clock.now)
+        clock.now = master_state.next_urgent_try
+        master_state.fail("connection refused", len(intervals))
+    assert intervals[0] == 0.0
+    assert URGENT_INTERVAL <= intervals[1] <= 1.5 * URGENT_INTERVAL
+    assert all(MAX_URGENT_INTERVAL <= interval <= 1.5 * MAX_URGENT_INTERVAL for interval in intervals[-10:])
+    assert len(set(intervals[-10:])) == 10
+    assert len(intervals) < 100
