@@ -122,27 +122,6 @@ def amnesia(environment: Environment) -> None:
     environment.pause(1.5 * environment.settings.ttl, 2.0 * environment.settings.ttl)
 
 
-@schedule("blank beside a minority", remembers=False, live=False, settings=Settings(hold=(0.02, 0.1)))
-def blank(environment: Environment) -> None:
-    """A largest minority is down, and of the others one or more lost their memory, and so their records.
-
-    Once the restart guards have ended, a running client grants again: no quorum has a record then.
-    """
-    order = environment.any_order()
-    down, others = order[: MASTERS - NEED], order[MASTERS - NEED :]
-    for n in down:
-        environment.kill(n)
-    for n in others[: environment.chance.randint(1, NEED)]:
-        environment.kill(n)
-        environment.boot(n)
-    environment.pause(1.1 * environment.settings.ttl, 1.5 * environment.settings.ttl)
-    eventually(lambda: environment.holder() is not None, "a client gets the lock from the others")
-    environment.did_it("blank beside a minority")
-    for n in down:
-        environment.boot(n)
-    environment.pause(1.5 * environment.settings.ttl, 2.0 * environment.settings.ttl)
-
-
 @schedule("FLUSHALL", remembers=False, live=False, settings=FORGETFUL)
 def flushall(environment: Environment) -> None:
     for n in environment.any_order()[: environment.topology.need]:
