@@ -8,11 +8,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from ..errors import ConfigError, needs
 from ..wire.text import redacted
+from .bounded_calls import BoundedCalls
 from .sentinel import SENTINEL_SCHEMES, Discovery, Service, WrongPart, parse_sentinel_url, port_of
 
 #: Prefixes of settings that are of a pool of redis-py, or that such a pool adds for itself. One connection to
@@ -43,12 +45,13 @@ _SCHEMES = {
 }
 
 
-class Target(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Target:
     """One configured master.
 
     ``name``: for people, without secrets. ``address``: equal for masters that are one server.
     ``ask_sentinels``: returns host and port as the master's Sentinels say, each asked for so many seconds.
-    None: it has no Sentinels.
+    None: it has no Sentinels. ``calls``: runs what may hang on the way to a connection.
     """
 
     name: str
@@ -56,6 +59,7 @@ class Target(NamedTuple):
     connect: Callable[[float, int], Any]  # (timeout, protocol) -> redis-py Connection, not connected
     protocol: int | None
     ask_sentinels: Callable[[float], tuple[str, int]] | None = None
+    calls: BoundedCalls = field(default_factory=BoundedCalls, compare=False)
 
     @property
     def database(self) -> str:

@@ -24,6 +24,9 @@ from .membership import record_key, seen
 from .probe import ConnectError, Flushed, Loading, Refused, Server, probe, send_commands, with_witness
 from .restart_guard import Guard
 
+#: A connection and its login take at most so many timeouts: several addresses, TLS, a few replies; and the
+#: Sentinels before. After that the attempt hangs.
+ATTEMPT_TIMEOUTS = 10
 #: Characters of an error.
 MAX_TEXT = 500
 #: Options that name files, by the attribute of a connection of redis-py that has the path.
@@ -145,14 +148,14 @@ def connect(
             raise
 
 
-def error_text(error: Exception) -> str:
+def error_text(error: BaseException) -> str:
     """The text of an exception of redis-py, without secrets. A refusal of this user begins with its code."""
     text = clean(without_arguments(str(error)), MAX_TEXT) or type(error).__name__
     code = _refusal_code(error, text)
     return text if text.startswith(code) else f"{code} {text}"
 
 
-def _refusal_code(error: Exception, text: str) -> str:
+def _refusal_code(error: BaseException, text: str) -> str:
     """The code that redis-py cuts off the text of a refusal; "" for other errors."""
     from redis.exceptions import AuthenticationError, NoPermissionError
 
@@ -177,7 +180,19 @@ def _connected(to: Target, timeout: float) -> tuple[Any, int]:
 
 
 def connection_of(to: Target, timeout: float, protocol: int) -> Any:
-    """A connection of redis-py that is connected and authenticated, on a bounded socket."""
+    """A connection of redis-py that is connected and authenticated, on a bounded socket.
+
+    ``timeout``: seconds, for the connection and for each reply. Raises ConnectError if the attempt does not
+    end, because a credential provider hangs, for example; see ``bounded_calls``.
+    """
+    return to.calls.run(
+        lambda: _connection_of(to, timeout, protocol),
+        ATTEMPT_TIMEOUTS * timeout,
+        lambda late: late.disconnect(),
+    )
+
+
+def _connection_of(to: Target, timeout: float, protocol: int) -> Any:
     connection = to.connect(timeout, protocol)
     connect = connection._connect
     connection._connect = lambda: connect_bounded(connection, connect, timeout)

@@ -27,7 +27,7 @@ from ..errors import ConfigError
 from ..telemetry import log_error
 from .address import Target, numbered
 from .client_state import ClientState
-from .connect import ProbedConnection, connect, error_text
+from .connect import ATTEMPT_TIMEOUTS, ProbedConnection, connect, error_text
 from .former_lists import FormerLists
 from .identity import is_same_server
 from .lingering_close import LingeringSockets
@@ -398,13 +398,15 @@ class Connector:
         assert state.target.ask_sentinels
         connections = state.connections
         try:
-            host, port = state.target.ask_sentinels(self.settings.connect_timeout)
+            ask, timeout = state.target.ask_sentinels, self.settings.connect_timeout
+            calls = state.target.calls
+            host, port = calls.run(lambda: ask(timeout), ATTEMPT_TIMEOUTS * timeout, lambda late: None)
             with self.mutex:
                 same = state.attached and state.connections == connections and not self.ended()
                 if same and state.server.where != (host, port):
                     self._fail(master, f"the Sentinels name another master: {host}:{port}")
                     self._wake.put(None)
-        except Unknown:
+        except (Unknown, ConnectError):
             pass
         except Exception:  # memory is short
             log_error("connector-error")
@@ -445,7 +447,7 @@ class Connector:
                     self._check_distinct(state, duplicate, probed)
             finally:
                 probed.close()
-        except Exception as error:  # ConnectError; or memory is short
+        except BaseException as error:  # ConnectError; or memory is short; or the greenlet is killed
             why = error_text(error)
             with self.mutex:
                 state.flushed |= isinstance(error, Flushed)

@@ -43,6 +43,8 @@ class MasterHealth:
         no_vote: Why it casts no vote because of the records of masters; "": they allow it.
         causes: ``faults`` by cause, see docs/telemetry.md.
         skipped: How often it was not asked, by reason.
+        abandoned: Attempts to connect it that did not end, so far: a credential provider or the resolver of
+            names hangs.
     """
 
     name: str
@@ -71,6 +73,7 @@ class MasterHealth:
     no_vote: str
     causes: dict[str, int]
     skipped: dict[str, int]
+    abandoned: int
 
     @property
     def no_vote_reason(self) -> str:
@@ -121,4 +124,5 @@ def health_of(state: MasterState, connection: ConnectionState, lists: tuple[str,
         no_vote=state.unlisted,
         causes=dict(state.causes),
         skipped=dict(state.skipped),
+        abandoned=state.target.calls.abandoned,
     )

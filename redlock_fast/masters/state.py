@@ -105,6 +105,7 @@ class MasterState:
 
     def copy_after_fork(self, now: float) -> MasterState:
         """The state for a child of fork: what is known of the master, without a connection."""
+        self.target.calls.after_fork_in_child()
         return replace(
             self.copy_of_returned(self.target),
             refused=self.refused,
