@@ -23,7 +23,7 @@ TIMEOUT = 0.03
 
 
 class Trouble:
-    """Does what it was told at some calls of ``happen``: hang until the test ends, or raise.
+    """At some calls of ``happen`` it hangs until the test ends, or raises ``error``.
 
     ``first``: how many calls are well before; ``left``: how many are not.
     """
