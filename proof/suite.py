@@ -28,6 +28,7 @@ MODELS = (
     "reconfigure",
     "records",
     "restore",
+    "rivals",
 )
 
 

@@ -123,6 +123,10 @@ class Lists:
         alone = {Phase.OLD: (self.old,), Phase.RIVAL: (self.old,), Phase.NEW: (self.new,)}
         return alone.get(phase, (self.old, self.new))
 
+    def without_new(self) -> Lists:
+        """For the way back when the new list is gone for ever: the old list decides alone."""
+        return Lists(self.old, self.old)
+
     def written(self, masters: frozenset[int], phase: Phase) -> bool:
         """Whether a phase that these masters have counts as written."""
         return all(len(masters & one) >= quorum(len(one)) for one in self.needed(phase))
@@ -228,6 +232,8 @@ def follow(
         if command == "start":
             return Refused("another command was under way at the same time: give finish or abort")
         return Write(State(state.epoch + 1, Phase.TO_OLD if command == "abort" else Phase.TO_NEW))
+    if command == "abort" and lists.old == lists.new and state.phase is Phase.NEW:
+        return Write(State(state.epoch + 1, Phase.TO_OLD))  # the new list is gone: see ``without_new``
     done = own == Write(state) and now.written
     if not state.epoch and not now.written:
         return Refused("too few masters of --from answered", exit_codes.UNAVAILABLE)

@@ -15,7 +15,7 @@ from .. import exit_codes
 from ..key_scan import Servers
 from ..output import print_error
 from ..settings import load, new_masters
-from .phases import Command, Done, Lists, Refused, Wait, Write, follow, wait_seconds
+from .phases import Command, Done, Lists, Phase, Refused, Wait, Write, follow, wait_seconds
 from .records import Masters, Reading
 from .report import Report
 from .restore import restore
@@ -91,13 +91,17 @@ def _change(masters: Masters, command: Command, number: int | None, sure: bool) 
     before: Reading | None = None
     while True:
         reading = masters.read()
+        lists = reading.lists
+        gone = command == "abort" and not lists.written(frozenset(reading.answers), Phase.PHASE_1)
+        if gone and sure:  # the operator says that the masters of the new list will not come back
+            lists = lists.without_new()
         if isinstance(own, Wait) and before:
             # A master may have lost its record in that time, and may have had that of the phase before again.
             kept = reading.kept(before, written)
-            own = own if reading.lists.written(kept, own.state.phase) else None
+            own = own if lists.written(kept, own.state.phase) else None
         if problem := _problem(masters.servers, reading):
             return problem
-        action = follow(command, reading.lists, reading.seen, reading.clients(), own, number, sure)
+        action = follow(command, lists, reading.seen, reading.clients(), own, number, sure)
         own = None
         if isinstance(action, Refused):
             return _with_errors(action, masters.servers)
@@ -111,10 +115,11 @@ def _change(masters: Masters, command: Command, number: int | None, sure: bool) 
             continue
         print_error(f"writing {action.state.phase.title}, epoch {action.state.epoch}")
         written = masters.write(reading, action.state)
-        if reading.lists.written(written, action.state.phase):
+        if lists.written(written, action.state.phase):
             own, attempts, changed = action, 0, True
         elif (attempts := attempts + 1) == ATTEMPTS:
-            refused = Refused("too few masters took the record", exit_codes.UNAVAILABLE)
+            hint = "; if the masters of --to are gone for ever, give abort --yes" if gone else ""
+            refused = Refused(f"too few masters took the record{hint}", exit_codes.UNAVAILABLE)
             return _with_errors(refused, masters.servers)
 
 

@@ -293,6 +293,23 @@ def test_phase_1_is_aborted_when_the_new_masters_are_gone(
     assert record_of(raw(valkey)[1]).steps == ("new",)
 
 
+def test_the_way_back_when_the_new_masters_are_gone_for_ever(
+    operator: Operator, valkey: Masters, raw: Raw
+) -> None:
+    """After phase 1 clients need both lists. Catches: an outage that no command ends."""
+    new = ("--to", " ".join([valkey.urls[0], *valkey.urls[3:]]))
+    assert operator.phase("start", *new) == (0, "phase 1")
+    assert operator.phase("finish", *new) == (0, "phase 2")
+    for number in (3, 4):
+        valkey[number].kill()
+    refused = operator.says("abort", *new)
+    assert (refused["code"], "give abort --yes" in refused["why"]) == (exit_codes.UNAVAILABLE, True)
+    assert operator.says("abort", "--yes", *new)["code"] == 0
+    assert operator.says("abort", "--yes", *new)["code"] == 0
+    assert record_of(raw(valkey)[1]).steps == ("new",)
+    assert len(record_of(raw(valkey)[1]).new) == 3
+
+
 def test_a_master_that_is_down_has_another_name(operator: Operator, valkey: Masters) -> None:
     """Catches: a new id for a master whose address in the records is spelled in another way."""
     assert operator.phase("start") == (0, "phase 1")
