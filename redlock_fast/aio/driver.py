@@ -144,7 +144,7 @@ async def _wait(effect: Effect, binding: LoopBinding) -> Any:
     if type(effect) is Sleep:
         await binding.pause(effect.seconds)
     elif type(effect) is WaitForReconnect:
-        await binding.reconnect(effect.seconds, effect.disconnected)
+        await binding.reconnect(effect.seconds, effect.disconnected, effect.silent)
     elif type(effect) is WaitForTurn:
         await binding.wait_for_turn(effect.entry, effect.seconds)
     else:

@@ -207,9 +207,9 @@ class LoopBinding:
         await self.until(lambda: self.client_state.closed, seconds)
         self.masters.check_open()
 
-    async def reconnect(self, seconds: float, disconnected: list[int]) -> None:
+    async def reconnect(self, seconds: float, disconnected: list[int], silent: list[int]) -> None:
         """``Masters.reconnect`` without blocking the loop."""
-        await self.until(*self.masters.reconnect_condition(seconds, disconnected))
+        await self.until(*self.masters.reconnect_condition(seconds, disconnected, silent))
         self.masters.check_open()
 
     async def wait_for_turn(self, entry: QueueEntry, seconds: float) -> None:

@@ -112,6 +112,13 @@ class RetryLoop:
             return []
         return [n for n, why in votes.details.items() if type(why) is str and why not in CONNECTED]
 
+    def silent(self, votes: Votes) -> list[int]:
+        """The connected masters that did not reply, if no quorum could answer."""
+        if not unavailable(self.lists, votes):
+            return []
+        mute = [n for n, value in enumerate(votes.values) if value == NO_REPLY and votes.sent >> n & 1]
+        return mute + [n for n, why in votes.details.items() if why == "lagging"]
+
     def _note(self, votes: Votes, start: float) -> None:
         self.failed += 1
         bad = unavailable(self.lists, votes)
@@ -149,8 +156,9 @@ class RetryLoop:
         lists = policy.voters.lists
         watch = self.lock_kind.watch_request(policy.voters.asked()) if policy.push else None
         if watch is None or self.failure.unavailable:
-            disconnected = self.disconnected(votes)
-            yield WaitForReconnect(pause, disconnected) if disconnected else Sleep(pause)
+            disconnected, silent = self.disconnected(votes), self.silent(votes)
+            lost = disconnected or silent
+            yield WaitForReconnect(pause, disconnected, silent) if lost else Sleep(pause)
             return True
         until = policy.clock() + (pause if self.rounds is not None else self.spare)
         if not (yield from self.queue(until)):

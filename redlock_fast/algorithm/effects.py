@@ -45,13 +45,18 @@ class Sleep:
 
 
 class WaitForReconnect(Sleep):
-    """Effect: reconnect the ``disconnected`` masters, until the first connection or for ``seconds``."""
+    """Effect: connect masters, until the first new connection or for ``seconds``.
 
-    __slots__ = ("disconnected",)
+    ``disconnected``: those that had no connection. ``silent``: those that did not reply on theirs, which
+    stays if they are silent on a new one, too.
+    """
 
-    def __init__(self, seconds: float, disconnected: list[int]) -> None:
+    __slots__ = ("disconnected", "silent")
+
+    def __init__(self, seconds: float, disconnected: list[int], silent: list[int]) -> None:
         super().__init__(seconds)
         self.disconnected: list[int] = disconnected
+        self.silent: list[int] = silent
 
 
 class WaitForQuorum:

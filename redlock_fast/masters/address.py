@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,17 @@ _VALKEY_SETTINGS = ("valkey_", "cache_", "client_cache", "lib_", "protocol")
 
 #: The classes of connections that redis-py and valkey-py have, each for threads and for asyncio.
 _CONNECTION_CLASSES = ("Connection", "SSLConnection", "UnixDomainSocketConnection")
+
+#: Options of TCP connections, unless the program sets its own. A NAT, a firewall or a load balancer forgets a
+#: connection that is idle for some minutes (AWS 350 s, Azure 4 min), so the system sends a probe after half a
+#: minute, and ends a connection that answers three of them with nothing, or does not take what is sent.
+_TCP_OPTIONS = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 20_000}
+KEPT_ALIVE: dict[str, Any] = {
+    "socket_keepalive": True,
+    "socket_keepalive_options": {
+        getattr(socket, name): value for name, value in _TCP_OPTIONS.items() if hasattr(socket, name)
+    },
+}
 
 _SERVER_SCHEMES = ("redis://", "rediss://", "unix://")
 _SCHEMES = {
@@ -81,9 +93,15 @@ def target(master: Any) -> Target:
             raise ConfigError(f"masters: {_shown(master)} asks for protocol {str(protocol)!r}, not 2 or 3")
         protocol = int(protocol)  # older versions of redis-py leave it as text
 
+    kept_alive = {} if "path" in settings else KEPT_ALIVE
+
     def connect(timeout: float, protocol: int, **address: Any) -> Any:
-        ours = {"decode_responses": False, "socket_timeout": timeout, "socket_connect_timeout": timeout}
-        return connection_class(**{**settings, **address, **ours, "protocol": protocol})
+        ours: dict[str, Any] = {
+            "decode_responses": False,
+            "socket_timeout": timeout,
+            "socket_connect_timeout": timeout,
+        }
+        return connection_class(**{**kept_alive, **settings, **address, **ours, "protocol": protocol})
 
     try:
         connection = connect(1.0, 2)

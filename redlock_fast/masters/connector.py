@@ -41,6 +41,8 @@ from .state import MasterState
 
 #: Seconds between two checks of all connections: while replies are owed, and otherwise.
 BUSY_TICK, IDLE_TICK = 0.1, 1.0
+#: The same while a caller waits for a quorum, and connected masters owe replies.
+URGENT_TICK = 0.01
 #: A thread that runs so late (seconds) was in a process that was stopped or throttled. The engine has as long
 #: for reading before a master is silent.
 READ_WITHIN = 0.5
@@ -101,6 +103,7 @@ class Connector:
         self._run_by = math.inf  # when the thread wants to run next
         self._next_removal = 0.0  # when ended leases are removed again
         self._urgent_until = 0.0  # until then a caller waits for a quorum of connections
+        self._forgotten_until = 0.0  # until then a connection that is silent may be forgotten
         self._thread: threading.Thread | None = None
         self._signal_mask: Any = None  # the signals that the connector thread blocked before it blocked all
         self._lingering_sockets = LingeringSockets(len(states))
@@ -298,6 +301,7 @@ class Connector:
                     self._connect_in_background(master)
                 else:
                     due = min(due, next_try)
+        due = min(due, self._connect_silent(now))
         self._mark(now)
         if self.records.due(now):
             start_thread("records", self._write_records, True)
@@ -311,6 +315,26 @@ class Connector:
         self._idle = not (busy or self._lingering_sockets)
         self._run_by = max(now, min(due, now + (IDLE_TICK if self._idle else BUSY_TICK)))
         return self._run_by - now
+
+    def _connect_silent(self, now: float) -> float:
+        """Begin to connect the silent masters again, if the others are no quorum. Returns when to look again.
+
+        A NAT, a firewall or a load balancer forgets a connection that was idle for some minutes: both ends
+        keep it, and nothing arrives. A new connection tells that from a master that is stopped or slow, which
+        is silent there, too; so the old connection stays until the master has replied on the new one. Where
+        one connection was forgotten, others were, too: then also a silent minority is connected again.
+        """
+        links = {n: self.engine.connection_state(n) for n, one in enumerate(self.states) if one.attached}
+        silent = mask_of(n for n, link in links.items() if link.lag)
+        enough = self.policy.voters.lists.is_quorum(self.connected() & ~silent)
+        if enough and now >= self._forgotten_until:
+            return math.inf
+        for n in links:
+            state = self.states[n]
+            if silent >> n & 1 and not state.connecting and now >= state.next_new_connection:
+                self._connect_in_background(n)
+        owing = any(link.pending for link in links.values())
+        return now + URGENT_TICK if owing and now < self._urgent_until else math.inf
 
     def _let_leave(self, master: int, state: MasterState, now: float) -> bool:
         """Disconnect a master that is in no list, once nothing is left to send to it. True: it is gone.
@@ -430,7 +454,7 @@ class Connector:
     def _connect(self, master: int) -> None:
         restore_signals(self._signal_mask)  # a credential provider may start a process
         state, settings, events = self.states[master], self.settings, self.client_state.events
-        began = lease_clock()
+        began, began_at, connections = lease_clock(), time.monotonic(), state.connections
         try:
             probed = connect(
                 state.target,
@@ -443,22 +467,25 @@ class Connector:
             )
             try:
                 self._check_fit(state, probed.server)
-                while (duplicate := self._attach_unless_duplicate(master, probed)) is not None:
+                while (duplicate := self._attach_unless_duplicate(master, probed, began_at)) is not None:
                     self._check_distinct(state, duplicate, probed)
             finally:
                 probed.close()
         except BaseException as error:  # ConnectError; or memory is short; or the greenlet is killed
             why = error_text(error)
             with self.mutex:
+                state.connecting = False
+                if state.attached:  # it was silent, and its connection stays
+                    state.keep_connection()
+                    return
                 state.flushed |= isinstance(error, Flushed)
                 began = -math.inf if isinstance(error, Loading) else began  # it was restarted before
                 state.fail(why, state.failures + 1, isinstance(error, Refused), began)
-                state.connecting = False
                 self._judge()
                 self._notify_change()
             events.warn("master-unreachable", state.target.name, why)
         else:
-            if state.attached:
+            if state.attached and state.connections != connections:
                 state.log_connected(events, settings.guard)
         self._write_records()
         self._wake.put(None)
@@ -483,20 +510,26 @@ class Connector:
                 state.refused = f"masters: {state.target.name}: {why}"
             raise ConnectError(why)
 
-    def _attach_unless_duplicate(self, master: int, probed: ProbedConnection) -> int | None:
+    def _attach_unless_duplicate(self, master: int, probed: ProbedConnection, began_at: float) -> int | None:
         """Attach the connection to the engine: from now on the master is asked.
 
         If another connected master has the same run_id, attach nothing and return the number of that master.
+        A connection that the master has had since ``began_at`` stays if the master has replied there since.
         """
         state = self.states[master]
         with self.mutex:
-            if self.ended():
+            if self.ended() or (state.attached and self._has_replied(master, began_at)):
+                state.keep_connection()
+                state.connecting = False
                 return None
             for number, other in enumerate(self.states):
                 same = other.attached and other.server.run_id == probed.server.run_id != ""
                 if same and other is not state and (number, other.connections) not in probed.distinct:
                     return number
             sock = probed.take()
+            if state.attached:
+                self._forgotten_until = time.monotonic() + self.settings.socket_timeout
+                self._fail(master, "it replies to a new connection, and not to this one")
             state.on_connected(probed.server, self.settings.guard, time.monotonic())
             state.next_sentinel_query = time.monotonic() + self._sentinel_interval()
             self._judge(master)  # before attach: no caller may ask a master that is under guard
@@ -509,6 +542,12 @@ class Connector:
             state.connecting = False
             self._notify_change()
             return None
+
+    def _has_replied(self, master: int, since: float) -> bool:
+        """Whether a master has replied on its connection since then. Also if that broke: it is found soon."""
+        self.engine.maintain()
+        link = self.engine.connection_state(master)
+        return bool(link.broken) or link.lag < time.monotonic() - since
 
     def _check_distinct(self, state: MasterState, duplicate: int, probed: ProbedConnection) -> None:
         """Raise ConnectError if ``probed`` leads to the server of the master ``duplicate``.

@@ -109,22 +109,24 @@ class Masters:
         self.connector.changed.wait_for(lambda: self.client_state.closed, seconds)
         self.check_open()
 
-    def reconnect(self, seconds: float, disconnected: Sequence[int]) -> None:
-        """Wait up to ``seconds`` until one of the ``disconnected`` masters is connected, with a quorum.
+    def reconnect(self, seconds: float, disconnected: Sequence[int], silent: Sequence[int] = ()) -> None:
+        """Wait up to ``seconds`` until one of these masters is connected again, with a quorum.
 
         Raises ClientClosed as soon as the client is closed.
         """
-        self.connector.changed.wait_for(*self.reconnect_condition(seconds, disconnected))
+        self.connector.changed.wait_for(*self.reconnect_condition(seconds, disconnected, silent))
         self.check_open()
 
     def reconnect_condition(
-        self, seconds: float, disconnected: Sequence[int]
+        self, seconds: float, disconnected: Sequence[int], silent: Sequence[int] = ()
     ) -> tuple[Callable[[], bool], float]:
         """Connect masters without their backoff. Returns the condition to wait for, and the seconds."""
+        before = {n: self.connector.states[n].connections for n in silent}
 
         def reconnected() -> bool:
             connector = self.connector
-            back = connector.has_quorum() and any(map(connector.is_usable, disconnected))
+            new = [n for n in silent if connector.states[n].connections != before[n]]
+            back = connector.has_quorum() and any(map(connector.is_usable, [*disconnected, *new]))
             return self.client_state.closed or back
 
         if reconnected():  # since the exchange that failed

@@ -43,6 +43,7 @@ class MasterState:
     access_refused: bool = False  # the last attempt failed because its server refused this user
     failed_at: float = 0.0
     next_try: float = 0.0
+    next_new_connection: float = 0.0  # while it is connected and silent
     next_urgent_try: float = 0.0  # the same while a caller waits for a quorum
     down_since: float = 0.0  # since when it has no connection; 0.0: it was never tried
     server: Server = field(default_factory=Server)  # at the last connection
@@ -191,6 +192,10 @@ class MasterState:
         self.fail(why, max(1, self.short_connections, self.violations))
         if not self.short_connections:
             self.next_urgent_try = now
+
+    def keep_connection(self) -> None:
+        """Record that the attempt to connect it again was for nothing: it stays connected as it is."""
+        self.next_new_connection = time.monotonic() + MAX_URGENT_INTERVAL * _random.uniform(1.0, 1.5)
 
     def fail(self, why: str, failures: int, access_refused: bool = False, began: float = 0.0) -> None:
         """Record that it is not connected after ``failures`` attempts, and set the time of the next.

@@ -57,7 +57,7 @@ def drive(
                 elif type(effect) is Sleep:
                     masters.pause(effect.seconds)
                 elif type(effect) is WaitForReconnect:
-                    masters.reconnect(effect.seconds, effect.disconnected)
+                    masters.reconnect(effect.seconds, effect.disconnected, effect.silent)
                 elif type(effect) is WaitForTurn:
                     masters.wait_for_turn(effect.entry, effect.seconds)
                 else:

@@ -264,7 +264,7 @@ class User:
         return AwaitedLock(core, resource, core.lock_kind(resource), ttl)
 
     def take_and_release(self, lock: LockState) -> Generator[Any, Any, bool]:
-        hold = yield from self.acquire(lock, 0.5)
+        hold = yield from self.acquire(lock, 0.5 + 100 * max(self.process.distances))
         yield from self.release(lock, hold)
         return hold is not None
 

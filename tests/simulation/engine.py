@@ -31,8 +31,9 @@ from .server import Server
 if TYPE_CHECKING:
     from .process import Process
 
-#: A master that is silent for longer (seconds) is connected again.
-SOCKET_TIMEOUT = 0.3
+#: A master that is silent for longer (seconds) is connected again: after ``socket_timeout``, or as soon as it
+#: may have replied on a new connection, where too few others reply.
+SOCKET_TIMEOUTS = 0.3, 0.3, 0.3, 0.06
 
 
 def no_connection(timeout: float, protocol: int) -> NoReturn:
@@ -298,7 +299,7 @@ class Engine:
     def _hopeless(self, connection: Connection) -> bool:
         """Silent for too long: given up."""
         owed, now = connection.owed, self.world.now
-        if not owed or now - owed[0][1] <= SOCKET_TIMEOUT or connection.cut:
+        if not owed or now - owed[0][1] <= self.process.socket_timeout or connection.cut:
             return False
         self.give_up(connection)
         return True

@@ -17,7 +17,7 @@ from redlock_fast.masters.client_state import ClientState
 from redlock_fast.masters.restart_guard import Guard
 from redlock_fast.wire.commands import Verb
 
-from .engine import Call, Engine
+from .engine import SOCKET_TIMEOUTS, Call, Engine
 from .invariants import Witness
 from .renewal import SimulatedRenewal
 from .server import Server
@@ -114,6 +114,7 @@ class Process:
         self.name = name
         self.rate = rate
         self.wakes = 0.0
+        self.socket_timeout = SOCKET_TIMEOUTS[world.draw(len(SOCKET_TIMEOUTS))]
         #: By master: the seconds that a message takes at least, because the master is in another zone.
         self.distances = [0.0] * len(servers)
         self.paused_for = 0.0

@@ -63,8 +63,8 @@ class Crossing:
     def pause(self, seconds: float) -> None:
         self._perform(Sleep(seconds))
 
-    def reconnect(self, seconds: float, gone: Any) -> None:
-        self._perform(WaitForReconnect(seconds, gone))
+    def reconnect(self, seconds: float, gone: Any, silent: Any) -> None:
+        self._perform(WaitForReconnect(seconds, gone, silent))
 
     def wait_for_turn(self, entry: QueueEntry, seconds: float) -> None:
         self._perform(WaitForTurn(entry, seconds))

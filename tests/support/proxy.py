@@ -18,7 +18,7 @@ from support.scripted import Words, take_commands
 from redlock_fast.integrations.pytest import proxy as plugin
 from redlock_fast.integrations.pytest.proxy import Delay, Pipe, reset_socket
 
-__all__ = ["Pipe", "Proxy", "Reconnecting", "Stranding", "fixed", "jitter", "reset_socket"]
+__all__ = ["Forgetting", "Pipe", "Proxy", "Reconnecting", "Stranding", "fixed", "jitter", "reset_socket"]
 
 
 def fixed(seconds: float) -> Delay:
@@ -104,6 +104,22 @@ class Reconnecting(Proxy):
             pipe.back.back = pipe
             self._watch(pipe.back)
         if data or pipe.from_client:
+            super().arrived(pipe, data)
+
+
+class Forgetting(Proxy):
+    """Forgets connections as a NAT does: both sides stay open, and what is sent there is lost."""
+
+    def lose_all(self) -> None:
+        """Forget the connections that there are."""
+        self._order(lambda: self._forgotten.update(self._pipes))
+
+    def __init__(self, upstream: int) -> None:
+        self._forgotten: set[Pipe] = set()
+        super().__init__(upstream)
+
+    def arrived(self, pipe: Pipe, data: bytes) -> None:
+        if pipe not in self._forgotten:
             super().arrived(pipe, data)
 
 

@@ -42,7 +42,7 @@ async def as_before(c: AsyncFastRedlock, masters: Masters) -> AsyncIterator[None
     assert len(asyncio.all_tasks()) == tasks
     await until(lambda: timers() <= 1, "no timer is left but that of the client")
     assert pending_futures() <= futures
-    assert open_files() <= files
+    await until(lambda: open_files() <= files, "no connection is being made")
     await until(lambda: not any(m.pending for m in c.health()), "all replies are read, without a waiter")
     for number in range(20):
         async with c.lock(f"after:{number}", TTL) as lock:

@@ -199,17 +199,32 @@ def test_where_masters_failed_it_pauses(round_votes: Votes) -> None:
     waiter = Waiter()
     assert not waiter.fails(round_votes)
     assert waiter.waits(round_votes)
-    assert [type(effect) for effect in waiter.effects] == [WaitForReconnect if round_votes is DOWN else Sleep]
+    assert [type(effect) for effect in waiter.effects] == [WaitForReconnect]
+    effect: Any = waiter.effects[0]
+    assert (effect.disconnected, effect.silent) == (
+        ([0, 1, 2], [3, 4]) if round_votes is DOWN else ([], [0, 1, 2, 3, 4])
+    )
     assert waiter.paused() == pytest.approx(waiter.policy.retry.delay(1, ROUND, 0.5))
     assert waiter.retry_loop.entry is None, "and keeps no other caller from asking"
 
 
-@pytest.mark.parametrize("why", ["too many replies owed", "buffer full", "lagging"])
+def test_masters_that_lag_are_silent() -> None:
+    """They are connected, and may be connected again: perhaps a NAT has forgotten their connections."""
+    waiter = Waiter()
+    lag = votes(*DOWN.values)
+    lag.details.update(dict.fromkeys(range(3), "lagging"))
+    assert not waiter.fails(lag)
+    assert waiter.waits(lag)
+    effect: Any = waiter.effects[0]
+    assert (effect.disconnected, sorted(effect.silent)) == ([], [0, 1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("why", ["too many replies owed", "buffer full"])
 def test_connected_masters_need_no_connection(why: str) -> None:
     """Catches: rounds without a pause while masters that hang are connected: there is nothing to wait for."""
     waiter = Waiter()
-    full = votes(*DOWN.values)
-    full.details.update(dict.fromkeys(range(3), why))
+    full = votes(*[FAULT] * N)
+    full.details.update(dict.fromkeys(range(N), why))
     assert not waiter.fails(full)
     assert waiter.waits(full)
     assert [type(effect) for effect in waiter.effects] == [Sleep]

@@ -111,6 +111,20 @@ def test_a_reconnect_that_has_happened_is_a_short_pause(
     assert client.masters.reconnect_condition(5.0, [0, 1])[1] < 0.1
 
 
+def test_a_silent_master_is_awaited_on_a_new_connection(
+    client: FastRedlock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: rounds without a pause, because a silent master is connected."""
+    connector = client.masters.connector
+    monkeypatch.setattr(connector, "connected", lambda: 0b011)
+    monkeypatch.setattr(connector, "is_usable", lambda master: True)
+    is_back, seconds = client.masters.reconnect_condition(5.0, [], [0, 1])
+    assert seconds == 5.0
+    assert not is_back()
+    connector.states[1].connections += 1
+    assert is_back()
+
+
 def test_causes(client: FastRedlock) -> None:
     masters, states = client.masters, client.masters.connector.states
     details: dict[int, str | bytes] = {0: NOT_ASKED, 1: "not connected"}
