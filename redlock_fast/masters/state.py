@@ -21,7 +21,7 @@ MIN_BACKOFF, MAX_BACKOFF = 0.05, 2.0
 #: The bounds of that interval while a caller waits for a quorum, in seconds. In between it is this share of
 #: the time for which the master has been down: after a short outage the callers go on soon, and in a long one
 #: the processes of a large fleet, which all dial, leave the master time to serve those that it accepted.
-URGENT_INTERVAL, MAX_URGENT_INTERVAL, SHARE_OF_OUTAGE = 0.02, 0.25, 0.05
+URGENT_INTERVAL, MAX_URGENT_INTERVAL, SHARE_OF_OUTAGE = 0.02, 0.25, 0.04
 #: A connection that ends earlier (seconds) counts as a failed attempt.
 SHORT_CONNECTION = 1.0
 #: A connection that ends earlier (seconds) because the master broke the protocol also counts as a failed
