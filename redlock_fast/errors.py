@@ -167,7 +167,17 @@ class LockLost(RedlockError):
     """The lease ended, or a quorum no longer has its key. Another holder may have the lock.
 
     Stop the work that the lock protected. A lost lock stays lost: acquire it again.
+
+    Attributes:
+        reason: A word for a program, a colon, and why, for people. The words of a lost lock are those that
+            ``on_lost`` gets: "gone", "unconfirmed", "late", "max_extensions", "max_hold". Further words are
+            "ended": the lease has ended, and nothing extended it; "not held": it was not acquired, or was
+            released; "forked": the lock belongs to the parent of this process. "" if the reason is unknown.
     """
+
+    def __init__(self, *args: object, resource: ResourceNames | None = None, reason: str = "") -> None:
+        super().__init__(*args, resource=resource)
+        self.reason = reason
 
 
 class StaleToken(LockLost):

@@ -28,12 +28,16 @@ LONG_HOLD_SHARE = 0.8
 #: In this last share of a lease no extension is repeated that may take longer than the rest.
 LAST_SHARE = 1 / 10
 
-# Why a lock was lost: the ``reason`` for ``on_lost``.
+# Why a lock was lost: the ``reason`` for ``on_lost``, and of LockLost.
 GONE = "gone: a quorum of masters no longer has the key"
 UNCONFIRMED = "unconfirmed: too few masters answered before the lease ended"
 LATE = "late: this process was held up until the lease had ended"
 MAX_EXTENSIONS = "max_extensions: extended as often as allowed, then the lease ended"
 MAX_HOLD = "max_hold: held as long as allowed, then the lease ended"
+# Why a lock is not held that renewal did not lose: the ``reason`` of LockLost.
+ENDED = "ended: the lease has ended, and nothing extended it"
+NOT_HELD = "not held: it was not acquired, or was released"
+FORKED = "forked: this process is a child of fork, and the lock belongs to its parent"
 
 
 class Renewable(Protocol):

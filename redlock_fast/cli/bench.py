@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
 import os
 import threading
 import time
@@ -180,7 +179,6 @@ async def _call_async(client: AsyncFastRedlock, number: int, tally: Tally, stop:
 
 def run(options: argparse.Namespace) -> int:
     """Print the measurements. Returns 0, or 1 if a lock was not granted."""
-    logging.getLogger("redlock_fast").addHandler(logging.NullHandler())
     settings = load(options)
     bench = Bench(settings, options.seconds, parts=3)
     try:

@@ -116,9 +116,6 @@ def say_not_run(options: argparse.Namespace, reason: str) -> None:
 
 def log(verbose: bool) -> None:
     """Without ``verbose`` log nothing: cron would mail the failure of a minority of masters."""
-    logger = logging.getLogger("redlock_fast")
     if verbose:
         logging.basicConfig(format="redlock-fast: %(message)s")
-        logger.setLevel(logging.INFO)
-    else:
-        logger.addHandler(logging.NullHandler())
+        logging.getLogger("redlock_fast").setLevel(logging.INFO)

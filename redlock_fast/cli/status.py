@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
@@ -53,7 +52,6 @@ def run(options: argparse.Namespace) -> int:
     Returns 64 if the records of the masters refuse the settings, as for each client with them, and 75 if this
     new process could lock, but clients that ran before give too many masters no vote after a restart.
     """
-    logging.getLogger("redlock_fast").addHandler(logging.NullHandler())  # the table has the faults
     given = load(options).client(**DEFAULTS)
     check_choice("check_masters", given["check_masters"], get_args(CheckMasters))
     wrong = ""

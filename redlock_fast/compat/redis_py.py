@@ -22,6 +22,7 @@ from ..errors import ConfigError
 from ..locks.config import check_lists
 from ..locks.lock_state import LockState
 from ..locks.options import FastRedlockOptions
+from ..telemetry import log_outcome
 from ..wire.text import quoted
 from ._clients import keep, keep_aio, masters_of, shared, shared_aio, with_specs
 from ._errors import Dictionary, translated
@@ -29,8 +30,6 @@ from ._holds import Hold, Holds, Owner, ThreadHold, task_holds, thread_holds
 from ._masters import master_list, master_specs
 from ._names import encodable
 from ._times import check_seconds, time_left
-
-logger: logging.Logger = logging.getLogger("redlock_fast")
 
 #: Matches a script that makes a lease last ARGV[2] milliseconds from now, as that of RedBeat does.
 _EXTENDS_FROM_NOW = re.compile(r"[^+]*'pexpire'\s*,\s*KEYS\[1\]\s*,\s*ARGV\[2\]\s*\)[^+]*")
@@ -170,7 +169,7 @@ class _Settings:
         """Raise an error of the release at the end of ``with``; log it where the body has raised another."""
         if self.raise_on_release_error and not failing:
             raise trouble
-        logger.warning("release-error: %s", trouble, extra={"event": "release-error"})
+        log_outcome("release-error", str(trouble), reason=type(trouble).__name__, level=logging.WARNING)
 
 
 class QuorumLock(_Settings):

@@ -20,7 +20,7 @@ from ..errors import ConfigError
 from ..masters.client_state import ClientState
 from ..masters.masters import Masters
 from ..masters.stats import Stats
-from ..wire.text import quoted
+from ..wire.text import quoted, shown
 from .bodies import Body
 from .client_base import BaseClient
 from .config import CLIENT_DEFAULT, check_flag, check_hold
@@ -47,7 +47,7 @@ class AutoExtension:
     ``async with``.
     """
 
-    __slots__ = ("_renewal", "_renewal_of", "_renewed", "cancels", "lost", "max_hold", "on_lost")
+    __slots__ = ("_reason", "_renewal", "_renewal_of", "_renewed", "cancels", "lost", "max_hold", "on_lost")
 
     def __init__(
         self,
@@ -64,6 +64,7 @@ class AutoExtension:
         self._renewal_of = renewal_of
         self._renewal: Renewal | None = None
         self._renewed: RenewedLease | None = None
+        self._reason = ""  # why the lease of ``_renewed`` was lost
 
     def begin(self, lock: AutoExtended, lease: Lease) -> None:
         """Start the renewal of ``lease``."""
@@ -74,16 +75,24 @@ class AutoExtension:
             self._renewal = renewal
             now = renewal.policy.clock()
             until, warn_at = now + self.max_hold, now + self.max_hold * LONG_HOLD_SHARE
-            self._renewed = RenewedLease(lock, lease, until, warn_at)
+            self._renewed, self._reason = RenewedLease(lock, lease, until, warn_at), ""
             renewal.add(self._renewed)
 
-    def set_lost(self, renewed: RenewedLease) -> None:
+    def set_lost(self, renewed: RenewedLease, reason: str) -> None:
         """Set the event of ``renewed``, unless that is the event of a later lease by now.
 
         The caller holds the mutex of the renewal.
         """
         if self._renewed is renewed:
+            self._reason = reason
             self.lost.set()
+
+    def reason_of(self, lease: Lease) -> str:
+        """Why ``lease`` is lost, also before renewal has found that it has ended; "" if it is another one."""
+        renewed = self._renewed
+        if renewed is None or renewed.lease is not lease:
+            return ""
+        return self._reason or renewed.reason()
 
     def stop(self, lease: Lease) -> None:
         """Stop the renewal of ``lease`` before its release. Outcomes of extensions under way are ignored.
@@ -154,9 +163,9 @@ class Renewal:
             renewed.notified = True
             renewed.lease.mark_lost(self.policy.clock())
             if lock._auto_extension is not None:
-                lock._auto_extension.set_lost(renewed)
+                lock._auto_extension.set_lost(renewed, reason)
         self.counts.lost += 1
-        self.client_state.events.warn_of("lock-lost", f"{_named(renewed)}: {reason}")
+        self.warn_of("lock-lost", renewed, lock, reason)
         self.notify_lost(lock, renewed.lease, reason)
 
     # --- called periodically ---
@@ -171,12 +180,22 @@ class Renewal:
         with self.mutex:
             due, long_held = self.schedule.pop_due(now), self.schedule.pop_long_held()
         for renewed in long_held:
-            self.client_state.events.warn_of(
-                "lock-held-long",
-                f"{_named(renewed)}: held for {LONG_HOLD_SHARE:.0%} of max_hold: "
-                f"renewal and the lease end in {max(0.0, renewed.until - now):.0f} s",
+            reason = (
+                f"held for {LONG_HOLD_SHARE:.0%} of max_hold: "
+                f"renewal and the lease end in {max(0.0, renewed.until - now):.0f} s"
             )
+            self.warn_of("lock-held-long", renewed, renewed.lock(), reason)
         return due
+
+    def warn_of(self, event: str, renewed: RenewedLease, lock: Any, reason: str) -> None:
+        """Log ``event`` of one lease, whose lock may be gone by now."""
+        self.client_state.events.warn_of(
+            event,
+            f"{_named(renewed)}: {reason}",
+            resource=shown(renewed.key if lock is None else lock.resource),
+            owner=owner_of(renewed.lease.token),
+            reason=reason,
+        )
 
     def extend(self, due: Sequence[tuple[RenewedLease, float]]) -> Generator[Effect, Any, None]:
         """Extend the leases of ``due``, one exchange for each part of some thousands."""

@@ -21,6 +21,7 @@ from ..algorithm.lease import (
 from ..algorithm.lock_kind import FencedKind, LockKind
 from ..algorithm.policy import Policy
 from ..algorithm.redlock import Attempt, finish_attempt, start_attempt, trusted_votes
+from ..algorithm.renewal_schedule import ENDED, FORKED, GONE, NOT_HELD
 from ..algorithm.tokens import owner_of
 from ..engine.messages import Votes
 from ..errors import ClientClosed, ConfigError, LockAlreadyHeld, LockLost, QuorumUnavailable, ResourceNames
@@ -169,13 +170,23 @@ class LockState:
             ...     write(part)
 
         Raises:
-            LockLost: The lease has ended, or was never granted.
+            LockLost: The lease has ended, or was never granted; ``reason`` says why.
         """
         if not self.locked():
+            reason = self._why_not_held(self._own_lease())
             raise LockLost(
-                f"{quoted(self.resource)} is not held: the lease has ended, or was never granted",
-                resource=self.resource,
+                f"{quoted(self.resource)} is not held: {reason}", resource=self.resource, reason=reason
             )
+
+    def _why_not_held(self, lease: Lease | None) -> str:
+        """The ``reason`` of LockLost, for a lease that has ended or was lost, or for None."""
+        if self._generation != self._client_state.generation:
+            return FORKED
+        if lease is None:
+            return NOT_HELD
+        renewed = self._auto_extension.reason_of(lease) if self._auto_extension is not None else ""
+        # A lease whose time is not over was lost because masters said so.
+        return renewed or (GONE if lease.lost or self._policy.clock() < lease.deadline else ENDED)
 
     def _own_lease(self) -> Lease | None:
         # In a child of fork this object is a copy: the parent has the lease.
@@ -354,7 +365,9 @@ class LockState:
         lease = self._own_lease()
         if lease is None or lease.released or not self.locked():
             raise LockLost(
-                f"{quoted(self.resource)}: nothing to detach: the lock is not held", resource=self.resource
+                f"{quoted(self.resource)}: nothing to detach: the lock is not held",
+                resource=self.resource,
+                reason=self._why_not_held(lease),
             )
         kind = self._lock_kind  # a signal handler may have interrupted an earlier detach()
         detached = kind if isinstance(kind, HandoverKind) else HandoverKind(kind)
@@ -443,10 +456,12 @@ class LockState:
         if body is not None and body.lease is not None and body.lease.lost:
             alive = False
         if not alive and not failing and type(self._lock_kind) is not HandoverKind:
+            reason = self._why_not_held(body.lease if body is not None else None)
             raise LockLost(
                 f"{quoted(self.resource)}: the lease ended before the body did; "
-                "another client may have held the lock",
+                f"another client may have held the lock ({reason})",
                 resource=self.resource,
+                reason=reason,
             )
 
     # --- extend ---
@@ -474,9 +489,12 @@ class LockState:
         if self.note_extension(lease, outcome):
             return lease.validity
         if outcome is ExtendOutcome.LOST:
+            reason = self._why_not_held(lease)
             raise LockLost(
-                f"{quoted(self.resource)}: lost before it was extended; another client may hold it",
+                f"{quoted(self.resource)}: lost before it was extended; another client may hold it "
+                f"({reason})",
                 resource=self.resource,
+                reason=reason,
             )
         raise QuorumUnavailable(
             f"{quoted(self.resource)}: too few masters answered to extend; "

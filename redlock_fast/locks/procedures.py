@@ -15,6 +15,7 @@ from ..algorithm import procedures
 from ..algorithm.effects import Effect, Exchange, WaitForQuorum, undo_after
 from ..algorithm.lease import AcquireFailure, Lease, lease_of
 from ..algorithm.redlock import Attempt, finish_attempt, start_attempt, trusted_votes
+from ..algorithm.renewal_schedule import GONE
 from ..errors import LockLost, TooManyExtensions
 from ..wire.text import quoted
 from .bodies import Body
@@ -145,7 +146,9 @@ def extend_lock(lock: LockState, ttl: float | None, confirm: bool = False) -> Ge
         if isinstance(handover, HandoverKind) and handover.token:
             return (yield from take_over(lock, handover, ttl)).validity
         raise LockLost(
-            f"{quoted(lock.resource)}: nothing to extend: the lock is not held", resource=lock.resource
+            f"{quoted(lock.resource)}: nothing to extend: the lock is not held",
+            resource=lock.resource,
+            reason=lock._why_not_held(None),
         )
     if not lock.may_be_extended(lease):
         raise TooManyExtensions(
@@ -175,6 +178,7 @@ def take_over(
     lost = LockLost(
         f"{quoted(lock.resource)}: a quorum does not have this token; another client may hold the lock",
         resource=lock.resource,
+        reason=GONE,
     )
     released = LockLost(
         f"{quoted(lock.resource)}: a release of the lock of this token has begun", resource=lock.resource

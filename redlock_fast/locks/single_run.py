@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar, get_args
 
@@ -10,7 +11,8 @@ from ..algorithm.effects import Effect, Sleep, send
 from ..algorithm.lease import KEEP_AT_EXIT, ExtendOutcome, Lease
 from ..algorithm.lock_kind import wire_ttl
 from ..errors import ClientClosed, ConfigError, Contended, LockAlreadyHeld
-from ..wire.text import quoted
+from ..telemetry import log_outcome
+from ..wire.text import quoted, shown
 from .client_base import refuse_copy_of_hold, view_of
 from .config import check_choice, check_timeout, number
 from .lock_state import LockState
@@ -115,9 +117,23 @@ class SingleRunState(Generic[L]):
         if refused is None:
             return False
         if self._if_taken == "raise":
+            self.log_outcome("run-refused", refused, logging.WARNING)
             raise refused
+        self.log_outcome("run-skipped", refused, logging.INFO)
         self._lock = None
         return True
+
+    def log_outcome(self, event: str, refused: Contended, level: int) -> None:
+        """Log that a run does not begin."""
+        resource = refused.resource if refused.resource is not None else self._resource
+        log_outcome(
+            event,
+            f"{quoted(resource)}: not run, because {refused.owner or 'another run'} has the lock",
+            resource=shown(resource),
+            owner=refused.owner,
+            reason=refused.reason,
+            level=level,
+        )
 
 
 def keep_until(lock: LockState, end: float) -> Generator[Effect, Any, None]:
@@ -143,6 +159,9 @@ def keep_until(lock: LockState, end: float) -> Generator[Effect, Any, None]:
             "once-per-shortened",
             f"{quoted(lock.resource)}: too few masters answered to keep the lock for "
             f"{end - policy.clock():.1f} s: it may be free after {lock.remaining():.1f} s",
+            resource=shown(lock.resource),
+            owner=lock.owner,
+            reason="unconfirmed",
         )
     lock.detach()
 

@@ -265,6 +265,7 @@ class Connector:
         thread = self._thread
         if thread is not None and thread.is_alive() and thread is not threading.current_thread():
             thread.join(timeout)
+        self.client_state.events.report_left_out(at_end=True)
         self._marks.remove(self.engine)
         self.engine.drain(max(0.0, end - time.monotonic()))
         # All connections at once: the rollbacks of requests that other threads wait for reach every master.
@@ -311,6 +312,7 @@ class Connector:
         if now >= self._next_removal:
             self._next_removal = now + IDLE_TICK
             self.client_state.remove_ended_leases(self.policy.clock())
+            self.client_state.events.report_left_out()
             self.on_tick()
         self._idle = not (busy or self._lingering_sockets)
         self._run_by = max(now, min(due, now + (IDLE_TICK if self._idle else BUSY_TICK)))

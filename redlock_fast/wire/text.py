@@ -40,6 +40,12 @@ def _quoted(name: str | bytes) -> str:
         return repr(name)[1:]
 
 
+def shown(name: str | bytes | tuple[str | bytes, ...]) -> str:
+    """A lock's name or names as the field ``resource`` of a log record has them: text without quotes."""
+    names = name if isinstance(name, tuple) else (name,)
+    return clean(", ".join(one if isinstance(one, str) else clean(one) for one in names))
+
+
 _SCHEME = re.compile(r"\w[\w+]*:/+")
 _OPTION = re.compile(r"[?&]\w+=")
 _HOST = r"(?:[\w.-]+|\[[\da-fA-F:.]+\])"

@@ -38,7 +38,7 @@ class Silence:
     def warn(self, event: str, master: str, text: str) -> None:
         pass
 
-    def warn_of(self, event: str, text: str) -> None:
+    def warn_of(self, event: str, text: str, **fields: str) -> None:
         pass
 
 

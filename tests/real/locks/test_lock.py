@@ -108,8 +108,9 @@ def test_life_of_a_lock(masters: Masters, connected: MakeClient, raw: Raw) -> No
     assert lock.release() is True
     assert not lock.locked()
     assert lock.token is None
-    with pytest.raises(LockLost):
+    with pytest.raises(LockLost, match="it was not acquired, or was released") as lost:
         lock.check()
+    assert lost.value.reason.startswith("not held: ")
     until_empty(nodes)
 
 
@@ -419,8 +420,9 @@ def test_validity_is_the_ttl_less_the_drift(valkey: Masters, client: MakeClient)
     clock.now += 5.9
     assert lock.remaining() == 0.0
     assert not lock.locked()
-    with pytest.raises(LockLost):
+    with pytest.raises(LockLost, match="the lease has ended, and nothing extended it") as lost:
         lock.check()
+    assert lost.value.reason.startswith("ended: ")
     steady = held(client(valkey, clock=Clock(), drift_factor=0.2), "another", ttl=10)
     assert steady.validity == pytest.approx(10 - 2 - 0.002)
 

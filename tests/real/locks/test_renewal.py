@@ -136,13 +136,17 @@ def test_gone_from_the_masters(
     assert recorder.losses == [(lock, GONE)]
     assert lock.lost.is_set()
     assert not lock.locked()
-    with pytest.raises(LockLost):
+    with pytest.raises(LockLost) as lost:
         lock.check()
-    with pytest.raises(LockLost):
+    assert lost.value.reason == GONE
+    with pytest.raises(LockLost) as lost:
         lock.extend()
+    assert lost.value.reason == GONE
     assert lock.release() is False
     assert len(recorder.losses) == 1
-    assert [getattr(record, "event", "") for record in caplog.records].count("lock-lost") == 1
+    logged = [vars(one) for one in caplog.records if getattr(one, "event", "") == "lock-lost"]
+    assert [(one["resource"], one["reason"]) for one in logged] == [(lock.resource, GONE)]
+    assert logged[0]["owner"]
     stats = c.stats()
     assert (stats.lost, stats.expired, stats.released) == (1, 1, 0)
 

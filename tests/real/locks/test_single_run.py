@@ -35,7 +35,10 @@ WORKER = Path(__file__).parents[2] / "support" / "worker_single_run.py"
 
 
 @both_clients
-def test_a_job_that_runs_elsewhere_is_skipped(masters: Masters, connected: MakeClient) -> None:
+def test_a_job_that_runs_elsewhere_is_skipped(
+    masters: Masters, connected: MakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "redlock_fast")
     one, two, ran = connected(masters), connected(masters), []
 
     @two.single_run(lambda number: f"job:{number}")
@@ -53,6 +56,8 @@ def test_a_job_that_runs_elsewhere_is_skipped(masters: Masters, connected: MakeC
             assert skipped is None
     assert job(1) == 1
     assert ran == [2, 1]
+    skipped_runs = [vars(one) for one in caplog.records if vars(one).get("event") == "run-skipped"]
+    assert [(one["resource"], one["reason"]) for one in skipped_runs] == [("job:1", "held")] * 2
     nothing_left(masters)
 
 

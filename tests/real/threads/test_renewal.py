@@ -231,10 +231,10 @@ def test_a_loss_is_not_of_the_next_lease(
     warn_of = c.client_state.events.warn_of
     acquired: list[bool] = []
 
-    def warn_late(event: str, text: str) -> None:
+    def warn_late(event: str, text: str, **fields: str) -> None:
         if event == "lock-lost":
             acquired.append(start(lambda: lock.acquire(timeout=DEADLINE)).result(DEADLINE))
-        warn_of(event, text)
+        warn_of(event, text, **fields)
 
     monkeypatch.setattr(c.client_state.events, "warn_of", warn_late)
     assert all(master.ask("DEL kept") for master in masters)

@@ -49,6 +49,7 @@ class FakeLock:
 
     def __init__(self, now: float, ttl: float = 10.0, most: int | None = None, key: bytes = b"k") -> None:
         self.key = key
+        self.resource = key
         self.ttl = ttl
         self.most = most
         end = now + ttl - drift(ttl, DRIFT)

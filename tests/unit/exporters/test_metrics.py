@@ -25,6 +25,7 @@ from redlock_fast import (
 from redlock_fast.exporters.metrics import COMMON, METRICS
 from redlock_fast.masters.faults import ERRORS, fault_cause
 from redlock_fast.prometheus import RedlockCollector
+from redlock_fast.telemetry import fields
 
 ROOT = Path(__file__).parents[3]
 DOCUMENT = (ROOT / "docs" / "telemetry.md").read_text()
@@ -35,7 +36,8 @@ EVENTS = {
     "connector-error", "fork-error", "leader-error", "lock-held-long", "lock-lost", "master-anonymous",
     "master-connected", "master-fault", "master-guarded", "master-left", "master-lost", "master-may-forget",
     "master-trusted", "master-unlisted", "master-unreachable", "on-lost-error", "once-per-shortened",
-    "recorder-error", "renewal-error", "request-lost-lock", "too-many-labels",
+    "recorder-error", "release-error", "renewal-error", "request-lost-lock", "request-refused", "run-refused",
+    "run-skipped", "too-many-labels",
 }  # fmt: skip
 #: What comes behind a name, by kind.
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
@@ -47,7 +49,8 @@ def logged(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.Call):
             function = node.func
             name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-            if name in ("warn", "warn_of", "info", "log_error") and isinstance(node.args[0], ast.Constant):
+            logs = name in ("warn", "warn_of", "info", "log_error", "log_outcome")
+            if logs and isinstance(node.args[0], ast.Constant):
                 yield str(node.args[0].value)
             assert name != "exception", "log_error() gives the record its event"
 
@@ -58,8 +61,9 @@ def test_the_events_that_are_logged_are_these() -> None:
 
 
 def test_events_are_documented() -> None:
-    rows = re.findall(r"^\| `([a-z-]+)` \|", DOCUMENT, re.MULTILINE)
-    assert set(rows) >= EVENTS
+    page = (ROOT / "docs" / "logging.md").read_text()
+    assert set(re.findall(r"^\| `([a-z-]+)` \| (?:INFO|WARNING|ERROR)", page, re.MULTILINE)) == EVENTS
+    assert set(re.findall(r"^\| `([a-z_]+)` \|", page, re.MULTILINE)) == set(fields("event"))
 
 
 def test_metrics_are_documented_with_their_labels() -> None:

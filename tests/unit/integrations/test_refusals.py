@@ -43,3 +43,23 @@ def test_a_lost_lock_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixtu
             refusal(error, None)
     assert [vars(record)["event"] for record in caplog.records] == ["request-lost-lock"]
     assert "orders:42" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "level"),
+    [
+        (Contended("held", resource="orders:42", reason="held", owner="web-2:7:MainThread"), "INFO"),
+        (QuorumUnavailable("no quorum", CAUSES, resource="orders:42", reason="guarded"), "WARNING"),
+    ],
+)
+def test_a_refusal_is_logged_with_the_lock(
+    error: Contended | QuorumUnavailable, level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "redlock_fast"):
+        refusal(error, None)
+        refusal(error, None)
+    assert [(one.levelname, vars(one)["event"], vars(one)["resource"]) for one in caplog.records] == [
+        (level, "request-refused", "orders:42")
+    ] * 2
+    assert vars(caplog.records[0])["reason"] == error.reason
+    assert vars(caplog.records[0])["owner"] == getattr(error, "owner", "")

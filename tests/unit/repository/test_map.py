@@ -35,7 +35,7 @@ ELSEWHERE = {
     "real/threads/test_leader.py": ("threads/stoppable",),
     "unit/locks/test_rlock.py": ("locks/owner_queue", "locks/owners"),
     # metrics, traces and logs have their tests together: each event is in all of them
-    "real/exporters/test_telemetry.py": ("exporters/instrument", "otel", "prometheus", "telemetry"),
+    "real/exporters/test_telemetry.py": ("exporters/instrument", "otel", "prometheus"),
     # jobs in worker processes
     "real/integrations/test_task_queues.py": ("integrations/arq",),
     # drop-ins, by the behaviour that their originals publish
