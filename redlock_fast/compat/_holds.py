@@ -25,7 +25,7 @@ class Hold:
     granted: bytes | None = None
     lock: Any = None
     #: The levels of a reentrant lock.
-    depth = 0
+    depth: int = 0
     #: Whether a cancelled release has released the lock.
     released = False
     #: Whether it was released by another thread or task, so that its owner has no hold of its own any more.
@@ -46,7 +46,7 @@ class ThreadIdentity:
     """Stands for a thread of this process. It is collected when the thread ends."""
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
+        self.pid: int = os.getpid()
 
     def done(self) -> bool:
         return False

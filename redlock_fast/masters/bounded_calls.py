@@ -26,7 +26,7 @@ class BoundedCalls:
     """The calls for one master. ``abandoned``: how many did not end in time, so far."""
 
     def __init__(self) -> None:
-        self.abandoned = 0
+        self.abandoned: int = 0
         self._hanging = 0
         self._mutex = threading.Lock()
 
