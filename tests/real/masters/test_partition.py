@@ -26,6 +26,7 @@ TTL = 1.5
 #: Mode of the guard, whether the replica has data, whether B has not met the master before.
 CASES = [
     ("auto", True, False),
+    ("auto", True, True),
     ("auto", False, False),
     ("marker", False, False),
     ("marker", False, True),
