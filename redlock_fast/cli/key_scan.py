@@ -161,14 +161,18 @@ class Server:
         return found
 
     def entries(self, names: Sequence[bytes]) -> dict[tuple[bytes, bytes], int]:
-        """The entries of these sorted sets, whose scores are times. By set and token: milliseconds left."""
+        """The entries of these sorted sets, whose scores are times. By set and token: milliseconds left.
+
+        A key of another type is no set of this library, and one that this user may not read has no entries.
+        """
         commands: list[tuple[bytes | str, ...]] = [(b"TIME",)]
         commands += [(b"ZRANGE", name, b"0", b"%d" % MAX_ENTRIES, b"WITHSCORES") for name in names]
-        (seconds, microseconds), *sets = self.ask(commands)
+        (seconds, microseconds), *sets = self.ask(commands, errors=True)
         now = int(seconds) * 1000 + int(microseconds) // 1000
         return {
             (name, token): max(1, round(float(score)) - now)
             for name, flat in zip(names, sets, strict=True)
+            if isinstance(flat, list)
             for token, score in zip(flat[::2], flat[1::2], strict=True)
         }
 

@@ -143,3 +143,13 @@ def test_entries_of_sorted_sets_are_broken(valkey: Masters, raw: Raw, use: str) 
             pass
         with client.rwlock("book", timeout=0).write():
             pass
+
+
+def test_keys_of_other_programs_beside_a_lock(valkey: Masters, raw: Raw) -> None:
+    """Their names are like those of entries. Catches: a type that is no set is a master that failed."""
+    for node in raw(valkey):
+        node.set("{job}:r", "of another program")
+        node.set("job", "a token", px=60_000)
+    code, found = broken(valkey, "job")
+    assert (code, found["broken"], len(found["holders"])) == (0, True, 1)
+    assert all(node.get("{job}:r") == b"of another program" for node in raw(valkey))
