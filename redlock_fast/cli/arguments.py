@@ -34,9 +34,10 @@ Each command has options, examples and exit codes: redlock-fast COMMAND --help
 """
 
 
-def _epilog(examples: str, good: str, failed: str = "") -> str:
+def _epilog(examples: str, good: str, failed: str = "", later: str = "") -> str:
     lines = "".join(f"  redlock-fast {example}\n" for example in examples.split("\n"))
     codes = f"  0         {good}\n" + (f"  1         {failed}\n" if failed else "") + CODES
+    codes += f"  75        {later}\n" if later else ""
     return f"examples:\n{lines}\nexit codes:\n{codes}  130       Ctrl-C\n"
 
 
@@ -78,7 +79,8 @@ exit codes: that of COMMAND when it ends by itself, or
             "status\nstatus --json",
             "a quorum granted a lock",
             "a quorum refused a lock that is free",
-        ).replace("  130 ", "  75        clients that ran before give restarted masters no vote\n  130 "),
+            "clients that ran before give restarted masters no vote",
+        ),
     ),
     "locks": (
         "list the held locks, with the time left on each master",
