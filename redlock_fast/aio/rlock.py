@@ -12,7 +12,6 @@ from typing import Any, Self, TypeVar
 
 from ..errors import LockLost
 from ..locks.bodies import number_of
-from ..locks.client_base import view_of
 from ..locks.owner_queue import turn_of
 from ..locks.owners import Ownership
 from ..locks.rlock import Reentrant
@@ -136,10 +135,7 @@ class AsyncRLock(Reentrant):
         owner = self._owner
         if task is None or task is current_task() or not isinstance(owner, TaskOwner):
             return self
-        view = view_of(self)
-        view._owner = owner.of(task)
-        view._parent = self._parent or self  # on_lost gets it
-        return view
+        return self._view_of(owner.of(task))
 
     @coroutine_function
     def release(self) -> Coroutine[Any, Any, bool]:

@@ -71,8 +71,12 @@ class Reentrant:
         Raises:
             TypeError: A name that is not hashable.
         """
+        return self._view_of(NamedOwner(self._names, owner))
+
+    def _view_of(self, owner: Owner) -> Self:
+        """This lock for another owner."""
         view = view_of(self)
-        view._owner = NamedOwner(self._names, owner)
+        view._owner = owner
         view._parent = self._parent or self  # on_lost gets it, so it must live as long
         return view
 
