@@ -15,7 +15,7 @@ Safety does not depend on what is known of clients:
 - A phase is *written* when a quorum of each list has it. Then no client of a forbidden step has a quorum.
 - PHASE_2 is written WAIT_FACTOR * ``max_ttl`` after TO_NEW was written, and PHASE_1 as long after TO_OLD.
   All that time a quorum of each list kept the record of that write. So no client has seen a quorum with the
-  record before within that time, and none writes it back to a master that lost its own (proof/records.py).
+  record before within that time, and none writes it back to a master that lost its own (proof/restore.py).
 - On a master that has TO_NEW or TO_OLD, connections are cut after that: each client compares its lists again.
 - TO_NEW and TO_OLD are phases of their own. Of two commands that move in opposite directions at the same
   time, at most one writes its direction on a quorum of each list; only then it allows another step.
@@ -24,7 +24,8 @@ Safety does not depend on what is known of clients:
   other new lists may have begun at the same time, so that neither is written: ``abort`` then goes back to
   OLD, and so does ``abort --yes`` where masters that are down may have made the other one written.
 - ``abort`` in PHASE_1 needs the old list alone, if the new one does not answer: no lease may rest on the new
-  list alone yet.
+  list alone yet. From any later phase the operator must say that the new list is gone for ever: then the old
+  list decides alone about all phases of the way back (proof/rivals.py).
 """
 
 from __future__ import annotations
@@ -126,6 +127,11 @@ class Lists:
     def without_new(self) -> Lists:
         """For the way back when the new list is gone for ever: the old list decides alone."""
         return Lists(self.old, self.old)
+
+    @property
+    def old_alone(self) -> bool:
+        """Whether the old list decides alone, see ``without_new``."""
+        return self.old == self.new
 
     def written(self, masters: frozenset[int], phase: Phase) -> bool:
         """Whether a phase that these masters have counts as written."""
@@ -232,8 +238,8 @@ def follow(
         if command == "start":
             return Refused("another command was under way at the same time: give finish or abort")
         return Write(State(state.epoch + 1, Phase.TO_OLD if command == "abort" else Phase.TO_NEW))
-    if command == "abort" and lists.old == lists.new and state.phase is Phase.NEW:
-        return Write(State(state.epoch + 1, Phase.TO_OLD))  # the new list is gone: see ``without_new``
+    if command == "abort" and lists.old_alone and state.phase is Phase.NEW:
+        return Write(State(state.epoch + 1, Phase.TO_OLD))
     done = own == Write(state) and now.written
     if not state.epoch and not now.written:
         return Refused("too few masters of --from answered", exit_codes.UNAVAILABLE)
