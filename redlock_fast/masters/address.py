@@ -16,7 +16,15 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from ..errors import ConfigError, needs
 from ..wire.text import redacted
 from .bounded_calls import BoundedCalls
-from .sentinel import SENTINEL_SCHEMES, Discovery, Service, WrongPart, parse_sentinel_url, port_of
+from .sentinel import (
+    SENTINEL_SCHEMES,
+    Discovery,
+    NamedMaster,
+    Service,
+    WrongPart,
+    parse_sentinel_url,
+    port_of,
+)
 
 #: Prefixes of settings that are of a pool of redis-py, or that such a pool adds for itself. One connection to
 #: each master has no pool: a URL that other programs use, too, may have these, and they change nothing here.
@@ -62,15 +70,16 @@ class Target:
     """One configured master.
 
     ``name``: for people, without secrets. ``address``: equal for masters that are one server.
-    ``ask_sentinels``: returns host and port as the master's Sentinels say, each asked for so many seconds.
-    None: it has no Sentinels. ``calls``: runs what may hang on the way to a connection.
+    ``ask_sentinels``: returns what the master's Sentinels say, each asked for so many seconds. None: it has
+    no Sentinels. ``calls``: runs what may hang on the way to a connection.
     """
 
     name: str
     address: tuple[Any, ...]
-    connect: Callable[[float, int], Any]  # (timeout, protocol) -> redis-py Connection, not connected
+    # (timeout, protocol) -> redis-py Connection, not connected; behind Sentinels it has ``failed_over``
+    connect: Callable[[float, int], Any]
     protocol: int | None
-    ask_sentinels: Callable[[float], tuple[str, int]] | None = None
+    ask_sentinels: Callable[[float], NamedMaster] | None = None
     calls: BoundedCalls = field(default_factory=BoundedCalls, compare=False)
 
     @property
@@ -122,8 +131,10 @@ def target(master: Any) -> Target:
         address = (service.name, *sorted(service.sentinels))
 
         def discover(timeout: float, protocol: int) -> Any:
-            host, port = discovery.master(timeout)
-            return connect(timeout, protocol, host=host, port=port)
+            named = discovery.master(timeout)
+            connection = connect(timeout, protocol, host=named.host, port=named.port)
+            connection.failed_over = named.failed_over
+            return connection
 
         return Target(f"{service}/{db}", address, discover, protocol, discovery.master)
     host, port = connection.host, connection.port

@@ -130,7 +130,7 @@ def connect(
                 server.promoted,
                 server.lag,
                 known=known.identity if known else None,
-                service=to.ask_sentinels is not None,
+                failed_over=getattr(connection, "failed_over", None),
                 key_prefix=key_prefix,
             )
             server = server._replace(

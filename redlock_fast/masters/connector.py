@@ -426,11 +426,11 @@ class Connector:
         try:
             ask, timeout = state.target.ask_sentinels, self.settings.connect_timeout
             calls = state.target.calls
-            host, port = calls.run(lambda: ask(timeout), ATTEMPT_TIMEOUTS * timeout, lambda late: None)
+            named = calls.run(lambda: ask(timeout), ATTEMPT_TIMEOUTS * timeout, lambda late: None)
             with self.mutex:
                 same = state.attached and state.connections == connections and not self.ended()
-                if same and state.server.where != (host, port):
-                    self._fail(master, f"the Sentinels name another master: {host}:{port}")
+                if same and state.server.where != named.where:
+                    self._fail(master, f"the Sentinels name another master: {named.host}:{named.port}")
                     self._wake.put(None)
         except (Unknown, ConnectError):
             pass

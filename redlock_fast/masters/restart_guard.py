@@ -40,22 +40,24 @@ class Guard(NamedTuple):
         max_lag: float = 0.0,
         *,
         known: Identity | None = None,
-        service: bool = False,
+        failed_over: bool | None = None,
         key_prefix: bytes = b"",
     ) -> RestartMarker | None:
         """The marker that is compared when a master is connected; None: it is not asked for.
 
         In the mode "marker" acquires compare it, too. The other modes ask for it where a master does not show
-        when it became one: it was promoted, or may have been (``service``: it is behind Sentinels, and
-        ``known``, the identity at the last contact, is another one). The first client that meets such a
-        master stamps it, so that the master is silent once, and not again for each new process.
+        when it became one: it was promoted, or may have been, and another server was there at the last
+        contact (``known``). The first client that meets such a master stamps it, so that the master is silent
+        once, and not again for each new process.
 
-        A promoted master gets another name, so that a marker that was replicated to it does not count. A
-        master that was promoted before it had data has no marker, and does not show that it was promoted. Its
-        former master may take writes for ``stops_after(max_lag)`` seconds. So this client waits that much
-        longer. ``max_lag``: as for ``quarantine``.
+        A master that was promoted before it had data does not show it, but its Sentinels remember
+        (``failed_over``; None: it has no Sentinels). The mode "strict" does not rely on their memory.
+
+        A promoted master gets another name, so that a marker that was replicated to it does not count. Where
+        it had no data, none was. Its former master may take writes for ``stops_after(max_lag)`` seconds. So
+        this client waits that much longer. ``max_lag``: as for ``quarantine``.
         """
-        unsure = promoted or (service and self.mode == "strict")
+        unsure = promoted or failed_over or (failed_over is not None and self.mode == "strict")
         if self.mode == "off" or (self.mode != "marker" and (known == identity or not unsure)):
             return None
         name = f"{identity.run_id}/{identity.replid}" if promoted else identity.run_id

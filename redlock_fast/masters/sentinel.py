@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from ..wire.resp import without_arguments
@@ -72,6 +72,22 @@ def port_of(parts: SplitResult) -> int | None:
     raise WrongPart("its port is no number from 1 to 65535")
 
 
+class NamedMaster(NamedTuple):
+    """The master that a Sentinel names.
+
+    ``failed_over``: its Sentinels have promoted a server of this service before, perhaps this one. They count
+    their failovers in ``config-epoch``, and tell each other.
+    """
+
+    host: str
+    port: int
+    failed_over: bool = False
+
+    @property
+    def where(self) -> tuple[str, int]:
+        return self.host, self.port
+
+
 class Unknown(Exception):
     """No Sentinel named a master. The text has the reason of each."""
 
@@ -89,8 +105,8 @@ class Discovery:
         self._tls = {name: value for name, value in settings.items() if name.startswith("ssl_")}
         self._asked = 0
 
-    def master(self, timeout: float) -> tuple[str, int]:
-        """Host and port of the master, from the first Sentinel that knows a healthy master.
+    def master(self, timeout: float) -> NamedMaster:
+        """The master, from the first Sentinel that knows a healthy one.
 
         ``timeout``: seconds for each Sentinel's reply. Raises Unknown.
         """
@@ -105,7 +121,7 @@ class Discovery:
                 errors.append(f"{host}:{port}: {text or type(error).__name__}")
         raise Unknown(f"no Sentinel has a master for {self._service.name!r}: {'; '.join(errors)}")
 
-    def _ask(self, host: str, port: int, timeout: float) -> tuple[str, int]:
+    def _ask(self, host: str, port: int, timeout: float) -> NamedMaster:
         from redis import ConnectionPool, Redis
         from redis.backoff import NoBackoff
         from redis.retry import Retry
@@ -122,7 +138,7 @@ class Discovery:
             state = asked.execute_command("SENTINEL MASTER", name)
             if not finder.check_master_state(state, name):
                 raise Unknown(f"{state['ip']}:{state['port']} is down, it says")
-            return str(state["ip"]), int(state["port"])
+            return NamedMaster(str(state["ip"]), int(state["port"]), int(state.get("config-epoch", 1)) != 0)
         finally:
             pool.disconnect()
 

@@ -104,6 +104,34 @@ def test_a_marker_notices_a_failover(pair: Masters, sentinel: Sentinel, connecte
         new_client.acquire("other", 20, blocking=False)
 
 
+@pytest.mark.parametrize("guard", ["auto", "durable", "strict", "marker"])
+def test_a_replica_that_is_promoted_before_it_has_data(
+    tmp_path: Path, connected: MakeClient, guard: str
+) -> None:
+    """It does not show that it was a replica; its Sentinels say to a new process that they promoted one."""
+    with Masters(3, options=[*QUICK_REPLICATION, *CAUTIOUS]) as fleet:
+        old, empty, other = fleet
+        # The old master takes writes while a replica follows it. The Sentinel does not choose that one.
+        assert other.ask("CONFIG SET replica-priority 0") == "+OK"
+        assert other.ask(f"REPLICAOF 127.0.0.1 {old.port}") == "+OK"
+        eventually(lambda: old.ask("WAIT 1 100") == ":1", "it replicates")
+        assert old.ask("CONFIG SET repl-diskless-sync-delay 3600") == "+OK"
+        assert empty.ask(f"REPLICAOF 127.0.0.1 {old.port}") == "+OK"
+        with Sentinel(fleet.binary, tmp_path, "locks", old) as sentinel:
+            eventually(lambda: sentinel.knows_replicas() == 2, "the Sentinel has found the replicas")
+            options: dict[str, Any] = {"restart_guard": guard, "max_ttl": TTL}
+            lock = connected([sentinel.url()], assume_fresh=guard in ("strict", "marker"), **options).acquire(
+                "r", 20
+            )
+            assert lock
+            old.kill()
+            eventually(lambda: sentinel.master() == empty.port, "the Sentinel promotes it", deadline=60.0)
+            eventually(lambda: empty.ask("SET writable 1") == "+OK", "it takes writes", deadline=60.0)
+            with contextlib.suppress(QuorumUnavailable):
+                granted = connected([sentinel.url()], **options).acquire("r", 20, blocking=False)
+                assert not (granted and lock.remaining()), "two holders"
+
+
 def test_a_sentinel_of_many_services(valkey: Masters, tmp_path: Path, connected: MakeClient) -> None:
     """Catches: to ask for all services, which is a longer reply than a client reads."""
     with Sentinel(valkey.binary, tmp_path, "locks", valkey[0], others=300) as sentinel:

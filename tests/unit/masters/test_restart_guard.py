@@ -122,8 +122,10 @@ def test_the_mark() -> None:
             "run/history", 1500, b"a:redlock-fast:marker"
         )
         assert guard.marker(identity, promoted=True, known=identity) is None, "it is known already"
-        unsure = guard.marker(identity, service=True)  # one without data does not show that it was promoted
-        assert unsure == (RestartMarker("run", 1500) if mode == "strict" else None)
+        # One that was promoted without data does not show it.
+        assert guard.marker(identity, failed_over=True) == RestartMarker("run", 1500)
+        never = guard.marker(identity, failed_over=False)
+        assert never == (RestartMarker("run", 1500) if mode == "strict" else None)
     assert Guard("off", 1.5).marker(identity, promoted=True) is None
     assert RestartMarker("run", 1500).words == (b"run", b"1500")
     assert RestartMarker("run", 1500).trusted == b"run 0"

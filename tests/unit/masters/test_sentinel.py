@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redlock_fast.masters.sentinel import Discovery, Service, Unknown, parse_sentinel_url
+from redlock_fast.masters.sentinel import Discovery, NamedMaster, Service, Unknown, parse_sentinel_url
 
 SENTINELS = (("a", 26379), ("b", 7000), ("c", 26379))
 
@@ -36,16 +36,16 @@ class Asked(Discovery):
         self.knows = knows
         self.asked: list[str] = []
 
-    def _ask(self, host: str, port: int, timeout: float) -> tuple[str, int]:
+    def _ask(self, host: str, port: int, timeout: float) -> NamedMaster:
         self.asked.append(host)
         if host == self.knows:
-            return "master", 6379
+            return NamedMaster("master", 6379)
         raise Unknown("no such service")
 
 
 def test_each_query_begins_with_the_next_sentinel() -> None:
     discovery = Asked("c")
-    assert [discovery.master(1.0) for _ in range(4)] == [("master", 6379)] * 4
+    assert [discovery.master(1.0) for _ in range(4)] == [("master", 6379, False)] * 4
     assert "".join(discovery.asked) == "abc" + "bc" + "c" + "abc"
 
 
