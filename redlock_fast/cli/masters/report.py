@@ -106,9 +106,12 @@ class Report:
     def _quorum(self) -> Refused | None:
         reading = self._reading
         ended = self._next is None and reading.present.written
-        if ended or reading.lists.written(frozenset(reading.answers), Phase.PHASE_1):
+        masters = frozenset(reading.answers)
+        if ended or reading.lists.written(masters, Phase.PHASE_1):
             return None
-        return Refused("a quorum of each list must answer", exit_codes.UNAVAILABLE)
+        lost_new = reading.lists.without_new().written(masters, Phase.PHASE_1)
+        way_back = "; if the masters of --to are gone for ever, give abort" if lost_new else ""
+        return Refused(f"a quorum of each list must answer{way_back}", exit_codes.UNAVAILABLE)
 
     def _print_masters(self) -> None:
         columns = ("master", "list", "epoch", "phase", "connections", "clients", "error")

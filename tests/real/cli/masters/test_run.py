@@ -289,6 +289,8 @@ def test_phase_1_is_aborted_when_the_new_masters_are_gone(
     assert operator.phase("start", "--to", new) == (0, "phase 1")
     for number in (3, 4):
         valkey[number].kill()
+    seen = operator.says("status", "--to", new)
+    assert (seen["code"], "gone for ever, give abort" in seen["why"]) == (exit_codes.UNAVAILABLE, True)
     assert operator.phase("abort", "--to", new) == (0, "old list")
     assert record_of(raw(valkey)[1]).steps == ("new",)
 
@@ -462,7 +464,9 @@ def test_a_master_that_is_down(
     said = operator.says("finish")
     assert said["code"] == exit_codes.UNAVAILABLE
     assert [bool(one["error"]) for one in said["masters"]] == [True, True, False, False, True]
-    assert operator.phase("status") == (exit_codes.UNAVAILABLE, None)
+    seen = operator.says("status")
+    assert (seen["code"], seen["phase"]) == (exit_codes.UNAVAILABLE, None)
+    assert "abort" not in seen["why"], "there is no quorum of the old list"
     capsys.readouterr()
     assert cli.main(["masters", "status"]) == exit_codes.UNAVAILABLE
     assert "\nphase: unknown, no quorum of a list answered\n" in capsys.readouterr().out
