@@ -33,7 +33,7 @@ HEADERS = ("buffer", "hub", "hub_internal", "link", "loop_fd", "push", "reply", 
 #: at all, for it reaches into them, and they into each other.
 TYPES = sorted(glob("redlock_fast/**/*.pxd", recursive=True))
 #: Functions in C that some of them use.
-MACHINE = "src/machine.pxd"
+IN_C = ["src/machine.pxd", "src/process.pxd"]
 #: Threads that share a lock change its fields. C leaves it to the GIL to protect them; so where there is none
 #: the lock stays with the interpreter, which does.
 NEEDS_GIL = {"locks.bodies", "locks.lock_state", "locks.batch_state", "threads.fast_path", "aio.driver"}
@@ -85,7 +85,7 @@ native = extension(
     include_dirs=["src"],
 )
 values = [
-    extension(name, [f"redlock_fast/{name.replace('.', '/')}.py"], depends=[*TYPES, MACHINE])
+    extension(name, [f"redlock_fast/{name.replace('.', '/')}.py"], depends=[*TYPES, *IN_C])
     for name in (".".join(Path(types).with_suffix("").parts[1:]) for types in TYPES)
     if not (NO_GIL and name in NEEDS_GIL)
 ]

@@ -578,7 +578,7 @@ class AsyncFastRedlock(BaseClient):
     def renewal(self) -> LoopRenewal:
         """The background renewal of this client, one for each process. Raises WrongLoop."""
         binding = self.loop_binding()
-        if self._renewal is None or self._renewal.generation != self.client_state.generation:
+        if self._renewal is None or self._renewal.generation != self.client_state.generation():
             self._renewal = LoopRenewal(self, binding)
         return self._renewal
 
@@ -591,7 +591,7 @@ class AsyncFastRedlock(BaseClient):
         self.check_open()
         with self.masters.connector.mutex:  # two loops may find the earlier one closed
             before = self.bound
-            if before is not None and before.generation != self.client_state.generation:
+            if before is not None and before.generation != self.client_state.generation():
                 before = None  # the parent's, before a fork
             if before is not None:
                 if not before.loop.is_closed():

@@ -77,13 +77,13 @@ class AsyncLeader(LeaderState):
         campaign, term, after = self._current(), self._term, None
         if campaign is not None and not campaign.ended() and not campaign.stopping:
             return
-        if self._generation != core.client_state.generation:
+        if self._generation != core.client_state.generation():
             term = None  # the parent's, before a fork
         if campaign is not None and not campaign.ended():
             term, after = None, campaign.task  # it finishes its term itself
         elif term is not None:
             term.end(STOPPED)  # its loop was closed
-        campaign = self._campaign = _Campaign(core.client_state.generation)
+        campaign = self._campaign = _Campaign(core.client_state.generation())
         campaign.task = asyncio.create_task(self._run(campaign, term, after), name="redlock-fast-leader")
         campaign.task.add_done_callback(lambda _: campaign.notify())
 
@@ -179,14 +179,14 @@ class AsyncLeader(LeaderState):
             return
         # The task is destroyed, or an async generator is closed: nothing can be awaited, in whichever thread.
         campaign = self._campaign
-        if campaign is not None and campaign.generation == self._core.client_state.generation:
+        if campaign is not None and campaign.generation == self._core.client_state.generation():
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 campaign.loop.call_soon_threadsafe(self._begin_stop, campaign)
 
     def _current(self) -> _Campaign | None:
         """The campaign of this process, in a loop that is open. Raises WrongLoop if that is another loop."""
         campaign = self._campaign
-        if campaign is None or campaign.generation != self._core.client_state.generation:
+        if campaign is None or campaign.generation != self._core.client_state.generation():
             return None
         if campaign.loop.is_closed():
             return None

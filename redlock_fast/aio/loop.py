@@ -38,7 +38,7 @@ class LoopBinding:
         self.client_state: ClientState = masters.client_state
         self.loop = loop
         self.engine: Engine = masters.engine
-        self.generation: int = self.client_state.generation
+        self.generation: int = self.client_state.generation()
         self._pending = 0  # exchanges that are submitted and not decided
         self._single = True  # the last flush sent one exchange
         self._submitted = 0  # exchanges since the last flush
@@ -59,7 +59,7 @@ class LoopBinding:
 
     def is_current(self) -> bool:
         """Whether the caller runs in this loop and in the process that created the binding."""
-        if self.generation != self.client_state.generation:
+        if self.generation != self.client_state.generation():
             return False
         if self._waking:  # a resumed task calls: no other loop can run in its thread, so this check is enough
             return machine.thread_id() == self._thread
@@ -265,7 +265,7 @@ class LoopBinding:
 
     def alive(self) -> bool:
         """Whether the binding still has a reader in an open loop of this process."""
-        ours = self.generation == self.client_state.generation
+        ours = self.generation == self.client_state.generation()
         return ours and self._fd >= 0 and not self.loop.is_closed()
 
     async def close(self) -> None:

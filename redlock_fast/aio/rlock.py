@@ -218,7 +218,7 @@ class AsyncRLock(Reentrant):
         if number is None:
             return None, None
         task, ownership = self._bodies.pop(number)
-        valid = ownership.depth and ownership.generation == self._core.client_state.generation
+        valid = ownership.depth and ownership.generation == self._core.client_state.generation()
         return task, ownership if valid else None
 
     async def _enter(

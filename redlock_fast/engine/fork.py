@@ -1,4 +1,7 @@
-"""A child of fork forgets what is its parent's before a signal handler runs.
+"""A child of fork forgets what is its parent's, before it uses any of it and before a signal handler runs.
+
+Python calls the hooks below in a child of its own forks. A child that was forked in C notices that with its
+first call, see ``engine/process.py``, and calls ``forget_parent``.
 
 Python reports what a hook of ``os.register_at_fork`` raises, and goes on. So a signal handler that raises in
 such a hook would leave the child with the locks and connections of its parent.
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +45,24 @@ def _take_steps() -> None:
         mask, _mask = _mask, None
         if mask is not None:
             restore_signals(mask)
+
+
+def will_fork_unseen() -> bool:
+    """Whether this process is one of uWSGI that forks its workers next, in C.
+
+    CPython may hang in such a worker, if this process has threads: one of them may have the GIL at that
+    moment, and the worker lacks that thread.
+    """
+    uwsgi: Any = sys.modules.get("uwsgi")  # uWSGI puts it there
+    if uwsgi is None or not hasattr(uwsgi, "worker_id"):
+        return False
+    return uwsgi.worker_id() == 0 and not uwsgi.opt.keys() & {b"lazy-apps", "lazy-apps", b"lazy", "lazy"}
+
+
+def forget_parent() -> None:
+    """Take all steps, in a child that no hook of Python has seen."""
+    _block_signals()
+    _take_steps()
 
 
 # Two hooks: if a handler raises before the first one has blocked signals, Python still calls the second.

@@ -120,7 +120,7 @@ class Renewal:
         self.client_state: ClientState = core.client_state
         self.policy: Policy = core.policy
         self.counts: Stats = core.client_state.counts
-        self.generation: int = core.client_state.generation
+        self.generation: int = core.client_state.generation()
         self.schedule: Schedule = Schedule(core.policy.drift_factor)
         #: Guards the schedule. Lock order: ``ClientState.mutex`` may be taken inside, not around it.
         self.mutex: threading.RLock = new_mutex()

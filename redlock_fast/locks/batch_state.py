@@ -52,7 +52,7 @@ def stop_auto_extension(held: Mapping[H, Lease]) -> None:
 def held_by(core: BaseClient, locks: Iterable[H]) -> dict[H, Lease]:
     """The locks that have a lease in this process, each with its lease."""
     held = {}
-    generation = core.client_state.generation
+    generation = core.client_state.generation()
     for one in locks:
         lease = one._lease  # another thread may release it
         if lease is not None and one._generation == generation:

@@ -240,7 +240,7 @@ class LeaderState:
         Examples:
             >>> storage.write(data, fence=leader.fencing_token)
         """
-        return self._fence if self._generation == self._core.client_state.generation else None
+        return self._fence if self._generation == self._core.client_state.generation() else None
 
     _fence: int | None = None
     _generation: int = 0
@@ -248,7 +248,7 @@ class LeaderState:
     def _begin_term(self, lock: Any) -> Term:
         """The term of a lock that was just acquired."""
         term = Term(self._core, lock, self.notice)
-        self._fence, self._generation = lock.fencing_token, self._core.client_state.generation
+        self._fence, self._generation = lock.fencing_token, self._core.client_state.generation()
         self._term = term
         return term
 

@@ -88,7 +88,7 @@ class LockState:
         self._lease: Lease | None = None
         self._acquiring: object = None  # identifies the acquire that is under way
         self._bodies: list[Body] | None = None  # of `with`; None: there was none yet
-        self._generation = self._client_state.generation
+        self._generation = self._client_state.generation()
         self._at_exit = AS_CLIENT if release_at_exit is None else self._checked_at_exit(release_at_exit)
         if label is not None:  # a lock without a label of its own pays nothing
             self._label: str = core.bounded_label(label)
@@ -180,7 +180,7 @@ class LockState:
 
     def _why_not_held(self, lease: Lease | None) -> str:
         """The ``reason`` of LockLost, for a lease that has ended or was lost, or for None."""
-        if self._generation != self._client_state.generation:
+        if self._generation != self._client_state.generation():
             return FORKED
         if lease is None:
             return NOT_HELD
@@ -190,7 +190,7 @@ class LockState:
 
     def _own_lease(self) -> Lease | None:
         # In a child of fork this object is a copy: the parent has the lease.
-        return self._lease if self._generation == self._client_state.generation else None
+        return self._lease if self._generation == self._client_state.generation() else None
 
     def __repr__(self) -> str:
         state = f"held for {self.remaining():.3f} s more" if self.locked() else "not held"
@@ -261,7 +261,7 @@ class LockState:
 
     def _mark_acquiring_unlocked(self, me: object) -> Lease | None:
         """As ``_mark_acquiring``, without the mutex. The caller must forget a lease that is returned."""
-        generation = self._client_state.generation
+        generation = self._client_state.generation()
         if self._generation != generation:  # after a fork: the parent has the lease
             self._generation = generation
             self._acquiring, self._lease = None, None
@@ -293,7 +293,7 @@ class LockState:
 
         Raises ClientClosed in a child of fork that has a copy of the call.
         """
-        if self._generation != self._client_state.generation:
+        if self._generation != self._client_state.generation():
             raise ClientClosed(CONTINUED_BY_PARENT)
         if body is not None:
             self.give_lease(body, lease)
@@ -533,7 +533,7 @@ def lock_of(
     one._lease = lease
     one._acquiring = None
     one._bodies = None
-    one._generation = client_state.generation
+    one._generation = client_state.generation()
     one._at_exit = 0  # AS_CLIENT
     return one
 

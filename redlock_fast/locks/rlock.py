@@ -173,7 +173,7 @@ class Reentrant:
         ours = (
             ownership is not None
             and ownership.depth
-            and ownership.generation == self._core.client_state.generation
+            and ownership.generation == self._core.client_state.generation()
         )
         return ownership if ours else None
 
@@ -205,7 +205,7 @@ class Reentrant:
 
     def _keep(self, lock: Any, done: Done) -> Ownership:
         """Store the ownership of the first level."""
-        ownership = Ownership(lock, self._core.client_state.generation)
+        ownership = Ownership(lock, self._core.client_state.generation())
         done[0] = ownership
         with self._core.client_state.mutex:
             self._owner.put(ownership)

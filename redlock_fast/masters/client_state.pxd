@@ -1,11 +1,14 @@
 # How masters/client_state.py is compiled: the same source, with types that C can reach into.
 
+cimport process
+
 from redlock_fast.masters.stats cimport Stats
 
 cdef class ClientState:
     cdef object __weakref__
     cdef object _masters
-    cdef public long generation
+    cdef long _generation
+    cdef long _process
     cdef public bint closed
     cdef public bint ending
     cdef public bint ready
@@ -16,5 +19,6 @@ cdef class ClientState:
     cdef public object events
     cdef public object observer
 
+    cpdef long generation(self) except -1
     cpdef object add_lease(self, object lease)
     cpdef object remove_lease(self, object lease)

@@ -12,6 +12,8 @@ from typing import Any
 
 from ..algorithm.batch import UnfinishedBatch
 from ..algorithm.lease import Lease
+from ..engine import process
+from ..engine.fork import forget_parent
 from ..engine.mutex import new_mutex
 from ..telemetry import EventLog
 from .stats import Stats
@@ -29,8 +31,8 @@ class ClientState:
 
     def __init__(self, masters: Callable[[], Any]) -> None:
         self._masters = masters
-        #: The number of forks since the client was made. A lease of another generation belongs to a parent.
-        self.generation: int = 0
+        self._generation = 0
+        self._process = process.number()
         #: Set by close(), and never reset.
         self.closed = False
         #: The interpreter ends: a lease that is lost from now on is not reported.
@@ -53,9 +55,20 @@ class ClientState:
         #: Reentrant: a signal handler may use the client while its own thread is inside.
         self.mutex: threading.RLock = new_mutex()
 
+    def generation(self) -> int:
+        """The number of forks since the client was made. A lease of another generation belongs to a parent.
+
+        Every call on a lock or a client asks for it before anything else. So after a fork in C, which no hook
+        has seen, the first call forgets what is the parent's.
+        """
+        if self._process != process.number():
+            forget_parent()
+        return self._generation
+
     def after_fork_in_child(self) -> None:
         """Forget the leases of the parent."""
-        self.generation += 1
+        self._process = process.number()
+        self._generation += 1
         self._reset()
         clients_with_leases.pop(self, None)
 

@@ -20,6 +20,7 @@ from ..algorithm.master_lists import MasterLists, mask_of
 from ..algorithm.policy import Policy, lease_clock
 from ..engine.condition import Condition
 from ..engine.contract import FLUSHED, MAX_MASTERS, Engine
+from ..engine.fork import will_fork_unseen
 from ..engine.greenlets import patched_by
 from ..engine.mutex import new_mutex
 from ..engine.signals import block_signals, restore_signals
@@ -39,6 +40,11 @@ from .restart_guard import Guard
 from .sentinel import Unknown
 from .state import MasterState
 
+#: A client is used before uWSGI forks its workers.
+UNSEEN_FORK = (
+    "uWSGI forks its workers after this client has begun to connect, and CPython may hang in a worker then: "
+    "use the client in the workers only, or set lazy-apps = true (docs/operations.md)"
+)
 #: Seconds between two checks of all connections: while replies are owed, and otherwise.
 BUSY_TICK, IDLE_TICK = 0.1, 1.0
 #: The same while a caller waits for a quorum, and connected masters owe replies.
@@ -82,7 +88,7 @@ class Connector:
         self.settings = settings
         self.states = states
         self.client_state = client_state
-        self.generation: int = client_state.generation
+        self.generation: int = client_state.generation()
         #: Why the configuration cannot work, or "".
         self.misconfigured: str = ""
         #: Returns the change of the masters that is under way. One that was dropped before its end has ended.
@@ -134,7 +140,7 @@ class Connector:
 
     def ended(self) -> bool:
         """Whether the client was closed, or a child of fork has replaced this connector."""
-        return self.client_state.closed or self.generation != self.client_state.generation
+        return self.client_state.closed or self.generation != self.client_state.generation()
 
     def start(self) -> None:
         """Begin to connect in the background; does nothing the second time. Raises ConfigError."""
@@ -155,6 +161,8 @@ class Connector:
                     daemon=True,
                 )
                 self._thread.start()
+                if will_fork_unseen():
+                    self.client_state.events.warn_of("unseen-fork", UNSEEN_FORK)
 
     def wake_soon(self) -> None:
         """Check the connections within BUSY_TICK, because replies may come that no caller waits for."""

@@ -56,8 +56,14 @@ class Masters:
         _all_masters.add(self)
 
     def _use(self, connector: Connector) -> None:
-        self.connector = connector
+        self._connector = connector
         self.engine: Engine = connector.engine  # bound here: the fast path looks up one attribute less
+
+    @property
+    def connector(self) -> Connector:
+        """The connector of this process. After a fork in C that is a new one."""
+        self.client_state.generation()
+        return self._connector
 
     # --- waiting (an event loop waits for the same conditions without blocking) ---
 
@@ -251,6 +257,7 @@ class Masters:
 
     def _stop_at_exit(self, threads: bool) -> bool:
         """Close the client for new calls if it has leases to release, or may get some from ``threads``."""
+        self.client_state.generation()
         if not (self._held_until_exit() or (threads and self.release_at_exit)):
             return False
         self.client_state.ending = True
@@ -270,7 +277,7 @@ class Masters:
         self.turns.after_fork_in_child()
         self.policy.server_entries.after_fork_in_child()
         self.client_state.after_fork_in_child()
-        self._use(self.connector.copy_after_fork())
+        self._use(self._connector.copy_after_fork())
 
 
 _all_masters: weakref.WeakSet[Masters] = weakref.WeakSet()

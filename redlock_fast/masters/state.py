@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from ..algorithm.policy import lease_clock
 from ..engine.contract import PROTOCOL_ERROR
+from ..engine.fork import in_child_of_fork
 from ..telemetry import EventLog
 from .address import Target
 from .membership import Record, Seen
@@ -30,6 +31,7 @@ SHORT_CONNECTION = 1.0
 SHORT_CONNECTION_VIOLATION = 10.0
 #: A generator of this module: the shared one's sequence belongs to the program.
 _random = random.Random()
+in_child_of_fork(_random.seed)
 
 
 @dataclass(slots=True)

@@ -797,7 +797,7 @@ class FastRedlock(BaseClient):
     def renewal(self) -> ThreadRenewal:
         """The background renewal of this client, one for each process."""
         with self.client_state.mutex:
-            if self._renewal is None or self._renewal.generation != self.client_state.generation:
+            if self._renewal is None or self._renewal.generation != self.client_state.generation():
                 self._renewal = ThreadRenewal(self)
             return self._renewal
 

@@ -37,11 +37,11 @@ def drive(
     resume: Any = procedure.send
     argument: Any = None
     state = masters.client_state
-    generation = state.generation if generation is None else generation
+    generation = state.generation() if generation is None else generation
     while True:
         try:
             while True:  # inside the try: a signal handler may raise between two steps
-                if state.generation != generation:
+                if state.generation() != generation:
                     procedure.close()
                     raise ClientClosed(CONTINUED_BY_PARENT)
                 effect = resume(argument)
@@ -64,7 +64,7 @@ def drive(
                     masters.wait_for_quorum(effect.timeout)
         except StopIteration as done:
             if procedure.gi_frame is None:  # type: ignore[attr-defined]
-                if state.generation != generation:  # a signal handler forked in its last step
+                if state.generation() != generation:  # a signal handler forked in its last step
                     raise ClientClosed(CONTINUED_BY_PARENT) from None
                 return done.value  # type: ignore[no-any-return]
             # The procedure has not ended: a signal handler raised this.

@@ -28,7 +28,7 @@ def acquire(
     lock: LockState, blocking: bool, timeout: float | None, masters: Masters, body: Body | None = None
 ) -> Lease | AcquireFailure:
     """Acquire ``lock``; see ``acquire_lock`` for the arguments, the result and what is raised."""
-    generation = lock._client_state.generation  # first: a signal handler may fork at any step
+    generation = lock._client_state.generation()  # first: a signal handler may fork at any step
     attempt = lock._start_attempt(blocking, timeout)
     if attempt is None:
         return drive(acquire_lock(lock, blocking, timeout, None, body), masters)
@@ -44,7 +44,7 @@ def acquire(
         if has_faults(answers, masters):
             note_faults(answers, masters)
         outcome: Lease | AcquireFailure | None = lock._finish_attempt(attempt, answers[0], body)
-        if lock._client_state.generation != generation:  # a signal handler forked in the meantime
+        if lock._client_state.generation() != generation:  # a signal handler forked in the meantime
             raise ClientClosed(CONTINUED_BY_PARENT)
         if outcome is None:
             procedure = acquire_lock(lock, blocking, timeout, attempt, body)

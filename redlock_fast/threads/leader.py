@@ -100,7 +100,7 @@ class Leader(LeaderState):
         with core.client_state.mutex:
             campaign = self._current()
             if campaign is None or not campaign.active():
-                campaign = self._campaign = _Campaign(core.client_state.generation, self._run, campaign)
+                campaign = self._campaign = _Campaign(core.client_state.generation(), self._run, campaign)
                 try:
                     campaign.thread.start()
                 except RuntimeError:  # the system has no more threads
@@ -214,7 +214,7 @@ class Leader(LeaderState):
     def _current(self) -> _Campaign | None:
         """The campaign of this process."""
         campaign = self._campaign
-        ours = campaign is not None and campaign.generation == self._core.client_state.generation
+        ours = campaign is not None and campaign.generation == self._core.client_state.generation()
         return campaign if ours else None
 
     def _is_inside(self, campaign: _Campaign, term: Term | None) -> bool:

@@ -64,7 +64,7 @@ class ThreadRenewal(Renewal):
     def run_once(self) -> float | None:
         """Extend what is due. Returns the seconds until the next call; None: the thread must end."""
         state = self.client_state
-        ended = state.closed or state.ending or self.generation != state.generation
+        ended = state.closed or state.ending or self.generation != state.generation()
         if ended or self._thread is not threading.current_thread():
             return None
         try:

@@ -1563,7 +1563,7 @@ GREENLETS = [
         judges("unit/threads/driver"),
         (
             "child-continues-its-parents-call",
-            "if state.generation != generation:\n                    procedure.close()",
+            "if state.generation() != generation:\n                    procedure.close()",
             "if False:\n                    procedure.close()",
         ),
     ),
@@ -1598,14 +1598,14 @@ GREENLETS = [
     Mutant(
         "child-gets-what-its-parent-is-granted",
         "redlock_fast/threads/driver.py",
-        "if state.generation != generation:  #",
+        "if state.generation() != generation:  #",
         "if False:  #",
         judges("real/threads/fork"),
     ),
     Mutant(
         "child-records-its-parents-grant",
         "redlock_fast/locks/lock_state.py",
-        "if self._generation != self._client_state.generation:\n            raise",
+        "if self._generation != self._client_state.generation():\n            raise",
         "if False:\n            raise",
         judges("real/threads/fork"),
     ),
@@ -1613,7 +1613,7 @@ GREENLETS = [
         "redlock_fast/threads/fast_path.py",
         judges("real/threads/fork"),
         ("child-asks-for-its-parents-token", "if lock._generation != generation:", "if False:"),
-        ("child-has-its-parents-lock", "if lock._client_state.generation != generation:", "if False:"),
+        ("child-has-its-parents-lock", "if lock._client_state.generation() != generation:", "if False:"),
         ("child-releases-its-parents-token", "error, generation)", "error, lock._generation)"),
     ),
     Mutant(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import sys
 import sysconfig
+import time
 import traceback
 import warnings
 from collections.abc import Callable
@@ -21,9 +24,9 @@ needs_fork = pytest.mark.skipif(
 )
 
 
-def fork_child(action: Callable[[], None]) -> int:
+def fork_child(action: Callable[[], None], fork: Callable[[], int] | None = None) -> int:
     """Fork; the child runs ``action`` and exits 0 if it did not raise. The child's process id."""
-    pid = fork_here()
+    pid = (fork or fork_here)()
     if pid == 0:
         run_and_exit(action)
     return pid
@@ -35,6 +38,22 @@ def fork_here() -> int:
         # Forking beside threads is what is tested.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
+
+
+def fork_in_c() -> int:
+    """As uWSGI forks: Python runs none of its hooks. The thread keeps the GIL.
+
+    CPython hangs in such a child if another thread had asked for the GIL at that moment: the child waits
+    until that thread has taken it. So no thread asks for a while.
+    """
+    fork: Callable[[], int] = ctypes.PyDLL(None).fork
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(DEADLINE)
+    try:
+        time.sleep(4 * interval)  # longer than threads wait that began before
+        return fork()
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def run_and_exit(action: Callable[[], None]) -> NoReturn:

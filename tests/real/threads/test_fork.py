@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from support.engines import each_once
-from support.forking import exit_code, fork_child, fork_here, needs_fork
+from support.forking import exit_code, fork_child, fork_here, fork_in_c, needs_fork
 from support.makers import MakeClient, Raw
 from support.moments import moments
 from support.signalling import interrupt
@@ -66,7 +66,12 @@ def multiprocessing_fork(action: Callable[[], None]) -> None:
     assert process.exitcode == 0, "the child failed, or was killed because it hung"
 
 
-@pytest.fixture(params=[os_fork, multiprocessing_fork])
+def c_fork(action: Callable[[], None]) -> None:
+    """The same by a fork in C, which no hook of Python sees."""
+    assert exit_code(fork_child(action, fork_in_c)) == 0, "the child failed, or was killed because it hung"
+
+
+@pytest.fixture(params=[os_fork, multiprocessing_fork, c_fork])
 def fork(request: pytest.FixtureRequest) -> Fork:
     made: Fork = request.param
     return made
@@ -208,6 +213,7 @@ def test_child_forgets_the_client_of_its_parent(valkey: Masters, connected: Make
     assert lock.acquire()
 
     def child() -> None:
+        assert not lock.locked()
         assert clients_with_leases == {}
 
     fork(child)
@@ -636,7 +642,7 @@ def test_fork_while_another_thread_closes_a_client(valkey: Masters, client: Make
         for c in (one, other):
             with c.lock("child", TTL, timeout=DEADLINE):
                 pass
-            assert c.client_state.generation == 1
+            assert c.client_state.generation() == 1
             c.close()
 
     os_fork(child)

@@ -37,7 +37,7 @@ EVENTS = {
     "master-connected", "master-fault", "master-guarded", "master-left", "master-lost", "master-may-forget",
     "master-trusted", "master-unlisted", "master-unreachable", "on-lost-error", "once-per-shortened",
     "recorder-error", "release-error", "renewal-error", "request-lost-lock", "request-refused", "run-refused",
-    "run-skipped", "too-many-labels",
+    "run-skipped", "too-many-labels", "unseen-fork",
 }  # fmt: skip
 #: What comes behind a name, by kind.
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}

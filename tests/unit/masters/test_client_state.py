@@ -94,6 +94,6 @@ def test_a_child_of_fork_has_no_leases() -> None:
     mutex = state.mutex
     state.after_fork_in_child()
     assert state not in clients_with_leases
-    assert (state.generation, state.ready, state.held, state.closed) == (1, False, set(), True)
+    assert (state.generation(), state.ready, state.held, state.closed) == (1, False, set(), True)
     assert state.mutex is not mutex
     assert state.counts.acquired == 3

@@ -143,7 +143,7 @@ def test_a_child_of_fork_has_another_connector_and_engine(client: FastRedlock) -
     masters.after_fork_in_child()
     assert masters.connector is not connector
     assert masters.engine is masters.connector.engine is not engine
-    assert (masters.client_state, state.generation) == (state, 1)
+    assert (masters.client_state, state.generation()) == (state, 1)
     assert connector.ended()
 
 

@@ -40,7 +40,7 @@ def masters(performed: list[object]) -> Any:
         pause=pause,
         connector=SimpleNamespace(wake_soon=lambda: performed.append("wake_soon")),
         wait_for_quorum=lambda timeout: performed.append(("quorum", timeout)),
-        client_state=SimpleNamespace(generation=0),
+        client_state=SimpleNamespace(generation=lambda: 0),
     )
 
 
@@ -163,7 +163,7 @@ def test_child_of_fork_sends_nothing_for_its_parent(failing: bool) -> None:
 
     def exchange(*_: object) -> list[Votes]:
         performed.append("exchange")
-        of_parent.client_state.generation += 1
+        of_parent.client_state.generation = lambda: 1
         if failing:
             raise Interrupted
         return VOTES

@@ -1,0 +1,14 @@
+"""The number of this process, which changes with every fork.
+
+Python runs the hooks of ``os.register_at_fork`` for its own forks only. uWSGI and other programs fork in C.
+So what belongs to one process is kept with this number, which is compared before it is used. Compiled code
+uses ``src/process.pxd``, which counts forks in C, because a system call for each comparison would cost more.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def number() -> int:
+    return os.getpid()
