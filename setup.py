@@ -27,7 +27,7 @@ FLAGS = os.environ.get("REDLOCK_FAST_CFLAGS", "").split()
 TRACE = os.environ.get("REDLOCK_FAST_TRACE") == "1"
 
 PARTS = ("fork", "helper", "hub", "io_round", "link", "loop", "request", "subscriptions", "waiter")
-HEADERS = ("buffer", "hub", "hub_internal", "link", "loop_fd", "push", "reply", "waitword", "wakefd")
+HEADERS = ("buffer", "descriptor", "hub", "hub_internal", "link", "loop_fd", "push", "reply", "waitword", "wakefd")
 
 #: What every lock makes and runs through, in C from the same source: all with a .pxd. With the engine or not
 #: at all, for it reaches into them, and they into each other.

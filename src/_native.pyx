@@ -24,6 +24,7 @@ from functools import partial
 
 from redlock_fast.wire.commands import checked
 from redlock_fast.engine.contract import LAG_AFTER, MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_RESEND
+from redlock_fast.engine.descriptors import close_copy, file_of, is_file
 from redlock_fast.engine.contract import Batch, ConnectionState, BatchVotes, Quorums
 from redlock_fast.engine import contract, messages
 
@@ -223,15 +224,20 @@ cdef class _TlsSocket:
     cdef unsigned long interrupted  # the thread that it interrupted
     cdef unsigned long thread  # the thread that moves bytes now
     cdef hub_transport transport
+    cdef object file
 
     def __cinit__(self, sock):
         self.sock = sock
+        self.file = file_of(sock.fileno())
         self.transport.send = tls_send
         self.transport.receive = tls_receive
         self.transport.context = <void *> self
 
     cdef object end(self, bint half):
         """The socket half-closed, or None and closed."""
+        if not is_file(self.sock.fileno(), self.file):
+            self.sock.detach()
+            return None
         if half:
             try:
                 self.sock.shutdown(socket.SHUT_WR)
@@ -324,6 +330,8 @@ cdef class NativeEngine:
             hub_free(self._hub)
 
     def attach(self, int master, sock, dialect):
+        if not hub_open_kick(self._hub):
+            raise OSError("no file descriptor for the engine")
         cdef _TlsSocket tls = None
         cdef hub_transport *transport = NULL
         cdef hub_connection_state state
@@ -543,7 +551,7 @@ cdef class NativeEngine:
         self._deferred.clear()
         for tls in self._tls:
             if tls is not None:
-                socket.close((<_TlsSocket> tls).sock.detach())
+                close_copy((<_TlsSocket> tls).sock, (<_TlsSocket> tls).file)
         self._tls = [None] * self._masters
 
     # --- inside ---

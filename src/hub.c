@@ -27,6 +27,13 @@ static void unlock_exclusive(hub *h) RELEASE(h) {
     hub_unlock(h);
 }
 
+int hub_open_kick(hub *h) {
+    hub_lock(h);
+    int failed = h->kick.fd[0] < 0 && wakefd_open(&h->kick);
+    hub_unlock(h);
+    return !failed;
+}
+
 void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_template **dialect,
                 int verbs, int kind) {
     hub_link *l = &h->links[master];
@@ -34,6 +41,7 @@ void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_
     l->state = LINK_UP;
     l->transport = transport; /* before the fd: a child of fork closes only the fd of a plain socket */
     l->fd = fd;
+    l->file = file_of(fd);
 #ifdef SO_NOSIGPIPE /* macOS, which has no MSG_NOSIGNAL */
     setsockopt(fd, SOL_SOCKET, SO_NOSIGPIPE, &(int){1}, sizeof(int));
 #endif
@@ -102,6 +110,7 @@ static int end_link_unlocks(hub *h, int master, int closing) REQUIRES(h) {
 
 int hub_detach(hub *h, int master) {
     lock_exclusive(h);
+    hub_check_descriptors(h);
     int fd = end_link_unlocks(h, master, 0);
     unlock_exclusive(h);
     return fd;
@@ -127,6 +136,7 @@ static void roll_back_undecided(hub *h, hub_waiter *w) REQUIRES(h) {
 int hub_close(hub *h, int *fds) {
     int closed = 0;
     lock_exclusive(h);
+    hub_check_descriptors(h);
     roll_back_undecided(h, h->waiting.first);
     roll_back_undecided(h, h->subs.waiting.first);
     for (; closed < hub_masters(h); closed++) fds[closed] = end_link_unlocks(h, closed, 1);
@@ -225,8 +235,8 @@ static void reset_process_state(hub *h) {
         .list_next = h->list_next,
         .list_pprev = h->list_pprev,
         .next_deadline = FOREVER,
-        .loop = {.fd = -1, .wakefd = {-1, -1}},
-        .kick = {-1, -1},
+        .loop = {.fd = -1, .wakefd = NO_WAKEFD},
+        .kick = NO_WAKEFD,
     };
     pthread_mutex_init(&h->mutex, NULL);
     pthread_cond_init(&h->lead.leader_gone, NULL);
@@ -247,7 +257,7 @@ hub *hub_new(int masters, size_t max_pending, size_t max_buffer, size_t max_rese
     h->lag_after = hub_later(0, lag_after < MAX_LAG_AFTER ? lag_after : MAX_LAG_AFTER);
     h->parallel = (char)parallel;
     reset_process_state(h);
-    if (!h->links || !h->fds || wakefd_open(h->kick) || !hub_register(h)) {
+    if (!h->links || !h->fds || !hub_register(h)) {
         hub_free(h);
         return NULL;
     }
@@ -264,7 +274,7 @@ void hub_free(hub *h) {
         if (fd >= 0) close(fd);
         link_clear(&h->links[i]);
     }
-    wakefd_close(h->kick);
+    wakefd_close(&h->kick);
     hub_unlock(h);
     hub_release(h);
 }
@@ -291,7 +301,7 @@ void hub_reset_after_fork(hub *h, int whole) {
                            pthread_equal(l->transport_thread, pthread_self());
         mine |= interrupted;
         if (h->lead.taken) l->sending = l->in = (buffer){0};
-        int fd = whole ? link_close(l, 0) : l->transport ? -1 : l->fd;
+        int fd = whole ? link_close(l, 0) : !l->transport && is_file(l->fd, l->file) ? l->fd : -1;
         if (fd >= 0) close(fd);
         if (whole) {
             link_clear(l);
@@ -299,11 +309,10 @@ void hub_reset_after_fork(hub *h, int whole) {
         }
         *l = (hub_link){.fd = -1, .transport_busy = interrupted, .transport_thread = l->transport_thread};
     }
-    if (h->loop.fd >= 0) close(h->loop.fd);
-    wakefd_close(h->loop.wakefd);
-    wakefd_close(h->kick);
+    if (is_file(h->loop.fd, h->loop.file)) close(h->loop.fd);
+    wakefd_close(&h->loop.wakefd);
+    wakefd_close(&h->kick);
     reset_process_state(h);
-    wakefd_open(h->kick);
     h->generation++;
     h->lead.taken = (char)mine; /* until the transport returns, which a signal handler interrupted */
 }

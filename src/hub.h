@@ -218,6 +218,8 @@ hub_waiter *hub_on_ready(hub *h);
 int64_t hub_next_timeout(hub *h);
 
 /* Takes ownership of the templates, and of fd unless there is a transport. Equal dialects have equal `kind`. */
+/* Before the first connection. Returns 0 without a descriptor. */
+int hub_open_kick(hub *h);
 void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_template **dialect,
                 int verbs, int kind);
 /* The hub has at least so many masters from now on, at most HUB_MAX_MASTERS. The new ones are not attached;

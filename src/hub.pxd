@@ -84,6 +84,7 @@ cdef extern from "hub.h" nogil:
     void hub_flush(hub *h)
     hub_waiter *hub_on_ready(hub *h)
     int64_t hub_next_timeout(hub *h)
+    int hub_open_kick(hub *h)
     void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_template **dialect,
                     int verbs, int kind)
     int hub_detach(hub *h, int master)

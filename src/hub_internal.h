@@ -88,8 +88,9 @@ typedef struct {
 
 /* The part of an event loop. */
 typedef struct {
+    file_id file;        /* mutex: of fd */
     int fd;              /* mutex: epoll or kqueue over `wakefd` and all connections; -1 without a loop */
-    int wakefd[2];       /* mutex */
+    wakefd wakefd;       /* mutex */
     char notified;       /* mutex: wakefd is readable */
     char collecting;     /* mutex: hub_on_ready runs, so no notification is needed */
     hub_waiters decided; /* mutex: not yet returned by hub_on_ready */
@@ -123,7 +124,7 @@ struct THREAD_SAFETY(capability("mutex")) hub {
     int64_t next_deadline;      /* mutex: no waiter's deadline is before it */
     int64_t last_poll;          /* mutex: when the last poll ended */
     uint64_t up, lagging;       /* mutex: masks of masters */
-    int kick[2];                /* constant: a wakefd that ends the poll() of the leader or the watch poller */
+    wakefd kick;                /* mutex: ends the poll() of the leader or the watch poller; open with a connection */
     char kicked;                /* mutex: the kick is readable */
 };
 
@@ -206,6 +207,8 @@ int hub_register(hub *h); /* 0 without memory */
 void hub_unregister(hub *h);
 
 /* io_round.c: what the leader does. */
+/* Drops the descriptors that are a stranger's by now: see descriptor.h. */
+void hub_check_descriptors(hub *h) REQUIRES(h);
 /* The master whose output ends with the encoded request, and the number of those bytes. */
 typedef struct { /* local */
     const hub_link *from;

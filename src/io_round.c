@@ -74,10 +74,25 @@ static void break_link(hub *h, int master, const char *why) REQUIRES(h) {
     __atomic_add_fetch(&h->breaks, 1, __ATOMIC_RELEASE);
 }
 
+/* After this time without a round, descriptors may be those of other files. */
+#define IDLE MS
+
+void hub_check_descriptors(hub *h) {
+    for (int i = 0, n = hub_masters(h); i < n; i++) {
+        hub_link *l = &h->links[i];
+        if (l->state == LINK_UP && !link_is_ours(l)) break_link(h, i, l->failure);
+    }
+    if (wakefd_is_ours(&h->kick)) return;
+    wakefd_close(&h->kick);
+    wakefd_open(&h->kick);
+    h->kicked = 0;
+}
+
 /* Chooses the output and the connections of this round. Returns how many entries of fds are in use. */
 static int begin_round(hub *h) REQUIRES(h) {
     int used = 1, flushed = 0, owing = 0, deferred = hub_defers_flush(h);
-    h->fds[0] = (struct pollfd){h->kick[0], POLLIN, 0};
+    if (h->kick.fd[0] >= 0 && hub_now() - h->last_poll > IDLE) hub_check_descriptors(h);
+    h->fds[0] = (struct pollfd){h->kick.fd[0], POLLIN, 0};
     if (!deferred) h->output_pending = 0, h->unflushed_requests = 0;
     for (int i = 0, n = hub_masters(h); i < n; i++) {
         hub_link *l = &h->links[i];
@@ -138,21 +153,21 @@ static int wait_for_events(hub *h, int used, int64_t timeout, int64_t yield) {
     return events ? events : hub_poll(h->fds, used, timeout);
 }
 
-/* Receives from each connection that is readable. Returns 0 if a signal came. */
-static int receive_all(hub *h) {
+/* Receives from each connection that is readable. `late`: the poll was long. Returns 0 if a signal came. */
+static int receive_all(hub *h, int late) {
     int at = 1, no_signal = 1;
     for (int i = 0, n = hub_masters(h); i < n; i++) {
         hub_link *l = &h->links[i];
         if (!l->in_round) continue;
         /* also after a failed send: the report of a flush may be there */
-        if (h->fds[at++].revents & ~POLLOUT) no_signal &= link_receive(l);
+        if (h->fds[at++].revents & ~POLLOUT && (!late || link_is_ours(l))) no_signal &= link_receive(l);
     }
     return no_signal;
 }
 
 static void drain_kick(hub *h) REQUIRES(h) {
     if (!h->fds[0].revents) return;
-    wakefd_drain(h->kick);
+    wakefd_drain(&h->kick);
     h->kicked = 0;
 }
 
@@ -374,9 +389,10 @@ int hub_round_unlocks(hub *h, int64_t longest, int64_t yield) {
         int64_t left = deadline - hub_now();
         if (left < timeout) timeout = left > 0 ? left : 0;
     }
+    int64_t before = hub_now();
     int events = wait_for_events(h, used, no_signal ? timeout : 0, yield);
     if (events < 0) no_signal = 0;
-    if (events > 0) no_signal &= receive_all(h);
+    if (events > 0) no_signal &= receive_all(h, hub_now() - before > IDLE);
     hub_lock(h);
     if (h->generation != generation) return 0; /* a child: a signal handler forked in a transport */
     process_round(h, events);

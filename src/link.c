@@ -216,8 +216,14 @@ int link_receive(hub_link *l) {
 
 /* --- closing -------------------------------------------------------------------------------- */
 
+int link_is_ours(hub_link *l) {
+    if (is_file(l->fd, l->file)) return 1;
+    snprintf(l->failure, sizeof l->failure, "its descriptor was closed by another part of this program");
+    return 0;
+}
+
 int link_close(hub_link *l, int half) {
-    int fd = l->transport ? -1 : l->fd;
+    int fd = !l->transport && is_file(l->fd, l->file) ? l->fd : -1;
     l->fd = -1;
     l->transport = NULL;
     l->state = LINK_NONE;

@@ -3,6 +3,7 @@
 #define REDLOCK_LINK_H
 
 #include "buffer.h"
+#include "descriptor.h"
 #include "hub.h"
 #include "reply.h"
 
@@ -46,6 +47,7 @@ typedef struct {
     reply_scan scan;                    /* mutex: of the first reply in `in` */
     char in_loop, in_loop_output;       /* mutex: the loop's fd watches this connection for input, for output */
     int fd;                             /* leader and mutex */
+    file_id file;                       /* leader and mutex: of fd, see descriptor.h */
     const hub_transport *transport;     /* leader and mutex: NULL for a plain socket */
     buffer sending, in;                 /* leader: `sending` was `out` when the leader began to send it */
     char in_round;                      /* leader: this round sends to it and polls it */
@@ -71,7 +73,9 @@ void link_defer(hub_link *l, hub_op *op, int64_t now, size_t bound);
 int link_send(hub_link *l);
 int link_receive(hub_link *l);
 
-/* Closes the connection. Returns the half-closed fd of a plain socket, or -1. */
+/* Whether its descriptor is still that of the connection; otherwise `failure` says that it is not. */
+int link_is_ours(hub_link *l);
+/* Closes the connection. Returns the half-closed fd of a plain socket, or -1; also if that is a stranger's by now. */
 int link_close(hub_link *l, int half);
 /* Forgets the pending replies and the resend queue. */
 void link_clear(hub_link *l);

@@ -8,7 +8,7 @@ void hub_notify_loop(hub *h) {
     hub_loop *loop = &h->loop;
     if (loop->fd < 0 || loop->notified || loop->collecting) return;
     loop->notified = 1;
-    wakefd_signal(loop->wakefd);
+    wakefd_signal(&loop->wakefd);
 }
 
 void hub_hand_to_loop(hub *h, hub_waiter *w) {
@@ -40,12 +40,13 @@ void hub_loop_update_output(hub *h) {
 int hub_loop_fd(hub *h) {
     hub_loop *loop = &h->loop;
     hub_lock(h);
-    if (loop->fd < 0 && !wakefd_open(loop->wakefd)) {
+    if (loop->fd < 0 && !wakefd_open(&loop->wakefd)) {
         loop->fd = loop_fd_new();
+        loop->file = file_of(loop->fd);
         if (loop->fd < 0) {
-            wakefd_close(loop->wakefd);
+            wakefd_close(&loop->wakefd);
         } else {
-            loop_fd_add(loop->fd, loop->wakefd[0]);
+            loop_fd_add(loop->fd, loop->wakefd.fd[0]);
             for (int i = 0, n = hub_masters(h); i < n; i++)
                 if (h->links[i].state == LINK_UP) hub_loop_set_input(h, &h->links[i], 1);
             if (!h->lead.taken) hub_loop_update_output(h); /* otherwise the leader will do so */
@@ -68,8 +69,8 @@ void hub_close_loop_fd(hub *h) {
     hub_loop *loop = &h->loop;
     hub_lock(h);
     for (int i = 0, n = hub_masters(h); h->links && i < n; i++) h->links[i].in_loop = 0;
-    if (loop->fd >= 0) close(loop->fd);
-    wakefd_close(loop->wakefd);
+    if (is_file(loop->fd, loop->file)) close(loop->fd);
+    wakefd_close(&loop->wakefd);
     loop->fd = -1;
     loop->notified = 0;
     while (loop->decided.first) hub_abandon_waiter(h, loop->decided.first);
@@ -98,7 +99,7 @@ void hub_flush(hub *h) {
 hub_waiter *hub_on_ready(hub *h) {
     hub_loop *loop = &h->loop;
     hub_lock(h);
-    if (loop->notified) wakefd_drain(loop->wakefd);
+    if (loop->notified) wakefd_drain(&loop->wakefd);
     loop->notified = 0;
     loop->collecting = 1;
     if (hub_can_lead(h)) {

@@ -296,7 +296,7 @@ static enum hub_state lead_as_subscriber_unlocks(hub *h, hub_waiter *w) REQUIRES
 /* The connections to poll. The caller holds the mutex while no thread leads: so it may read what the leader owns. */
 static int build_pollfds(hub *h, struct pollfd *fds) REQUIRES(h) {
     int used = 1;
-    fds[0] = (struct pollfd){h->kick[0], POLLIN, 0};
+    fds[0] = (struct pollfd){h->kick.fd[0], POLLIN, 0};
     for (int i = 0, n = hub_masters(h); i < n; i++) {
         hub_link *l = &h->links[i];
         short events = buffer_size(&l->sending) ? POLLIN | POLLOUT : POLLIN;
@@ -362,7 +362,7 @@ static void submit_op(hub *h, hub_op *op, int64_t now) REQUIRES(h) {
 void hub_kick(hub *h) {
     if (h->kicked) return;
     h->kicked = 1;
-    wakefd_signal(h->kick);
+    wakefd_signal(&h->kick);
 }
 
 /* --- waiting -------------------------------------------------------------------------------- */

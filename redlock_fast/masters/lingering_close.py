@@ -6,10 +6,11 @@ behind unanswered acquires are lost.
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 import time
+
+from ..engine.descriptors import FileId, close_copy, close_own, file_of, is_file
 
 #: Seconds that a half-closed connection is kept for the master to read it.
 LINGER_TIMEOUT = 60.0
@@ -25,7 +26,7 @@ class LingeringSockets:
 
     def __init__(self, masters: int) -> None:
         self._most = masters * MAX_PER_MASTER
-        self._open: list[tuple[float, socket.socket]] = []
+        self._open: list[tuple[float, socket.socket, FileId]] = []
 
     def grow(self, masters: int) -> None:
         """Have room for so many masters."""
@@ -38,18 +39,18 @@ class LingeringSockets:
         # Without the TLS layer: nothing more is sent, and its context would stay in memory.
         plain = socket.socket(fileno=sock.detach())
         plain.setblocking(False)
-        self._open.append((time.monotonic() + LINGER_TIMEOUT, plain))
+        self._open.append((time.monotonic() + LINGER_TIMEOUT, plain, file_of(plain.fileno())))
         while len(self._open) > self._most:
-            self._open.pop(0)[1].close()
+            close_own(*self._open.pop(0)[1:])
 
     def reap(self, now: float) -> None:
         """Close the sockets that the master has closed too, and those whose LINGER_TIMEOUT has passed."""
         still_open = []
-        for until, sock in self._open:
-            if now < until and not at_end(sock):
-                still_open.append((until, sock))
+        for until, sock, file in self._open:
+            if now < until and is_file(sock.fileno(), file) and not at_end(sock):
+                still_open.append((until, sock, file))
             else:
-                sock.close()
+                close_own(sock, file)
         self._open = still_open
 
     def close(self, timeout: float = 0.0) -> None:
@@ -61,29 +62,27 @@ class LingeringSockets:
                 self._wait(left)
                 self.reap(time.monotonic())
         finally:
-            for _, sock in self._open:
-                sock.close()
+            for _, sock, file in self._open:
+                close_own(sock, file)
             self._open.clear()
 
     def __del__(self) -> None:
         """Close the sockets of a client that was dropped without close()."""
-        for _, sock in self._open:
-            sock.close()
+        for _, sock, file in self._open:
+            close_own(sock, file)
 
     def _wait(self, timeout: float) -> None:
         """Wait up to ``timeout`` seconds until a socket is readable."""
         poll = select.poll()
-        for _, sock in self._open:
+        for _, sock, _ in self._open:
             if (fd := sock.fileno()) >= 0:  # the connector may have closed it, if it did not end in time
                 poll.register(fd, select.POLLIN)
         poll.poll(timeout * 1000)
 
     def after_fork_in_child(self) -> None:
         """Close the child's copies, without a shutdown that the parent's connections would share."""
-        for _, sock in self._open:
-            fd = sock.detach()
-            if fd >= 0:  # a thread that does not exist in the child may have closed it
-                os.close(fd)
+        for _, sock, file in self._open:
+            close_copy(sock, file)
 
 
 def at_end(sock: socket.socket) -> bool:

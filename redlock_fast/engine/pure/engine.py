@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import time
 import weakref
@@ -28,6 +27,7 @@ from ..contract import (
     Request,
     Wait,
 )
+from ..descriptors import FileId, close_copy, close_own, file_of
 from .channel import MasterChannel
 from .connection import Connection, TlsConnection
 from .hub import Hub
@@ -61,8 +61,8 @@ class PureEngine:
         self._reported_breaks = 0
         self._hub = Hub(masters, (max_owed, max_buffer, max_resend), lag_after)
         self._deferred: deque[Callable[[], object]] = deque()
-        #: The sockets of the engine: an engine that is freed closes them without a warning.
-        self._open: set[socket.socket] = set()
+        #: An engine that is freed closes them without a warning.
+        self._open: dict[socket.socket, FileId] = self._hub.sockets
         weakref.finalize(self, _close_all, self._open).atexit = False
 
     # --- for threads -----------------------------------------------------------------------------
@@ -186,9 +186,9 @@ class PureEngine:
     def attach(self, master: int, sock: socket.socket, dialect: Dialect) -> None:
         channel = self._channel(master)
         connection = _connection(channel, sock, dialect)
-        self._open.add(sock)
+        self._open[sock] = file_of(sock.fileno())
         if not self._call(self._hub.exclusively, partial(self._attach, connection)):
-            self._open.discard(sock)
+            del self._open[sock]
             raise ValueError(f"master {master} has a connection: detach it first")
 
     def _attach(self, connection: Connection) -> bool:
@@ -196,7 +196,7 @@ class PureEngine:
         if channel.connection is not None or channel.remains is not None:
             return False
         if hub.kick_pair is None:
-            self._open.update(hub.open_kick())
+            hub.open_kick()
         hub.add_connection(connection)
         channel.resend_all(monotonic())
         hub.subscriptions.end()
@@ -208,9 +208,17 @@ class PureEngine:
             self._deferred.append(partial(self._detach_and_close, master))
             return None
         sock: socket.socket | None = self._call(self._hub.exclusively, partial(self._detach, channel, False))
-        if sock is not None:
-            _half_close(sock)
-            self._open.discard(sock)
+        return None if sock is None else self._half_closed(sock)
+
+    def _half_closed(self, sock: socket.socket) -> socket.socket | None:
+        """The socket of a connection that has ended; None if its descriptor is a stranger's by now."""
+        ours = self._hub.is_ours(sock)
+        del self._open[sock]
+        if not ours:
+            sock.detach()
+            return None
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_WR)
         return sock
 
     def _detach_and_close(self, master: int) -> None:
@@ -223,6 +231,7 @@ class PureEngine:
 
         Returns its socket, also that of a connection that broke before.
         """
+        self._hub.check_descriptors()
         connection = channel.connection
         if connection is not None:
             connection.append_rollbacks(closing)
@@ -240,12 +249,10 @@ class PureEngine:
     def _close(self, on_socket: Callable[[socket.socket], object]) -> None:
         kick, sockets = self._hub.exclusively(self._detach_all)
         for sock in kick:
-            self._open.discard(sock)
-            sock.close()
+            close_own(sock, self._open.pop(sock))
         for sock in sockets:
-            _half_close(sock)
-            self._open.discard(sock)
-            on_socket(sock)
+            if self._half_closed(sock) is not None:
+                on_socket(sock)
 
     def _detach_all(self) -> tuple[Sequence[socket.socket], list[socket.socket]]:
         self._hub.roll_back_undecided()
@@ -254,9 +261,7 @@ class PureEngine:
 
     def after_fork_in_child(self) -> None:
         while self._open:
-            fd = self._open.pop().detach()
-            if fd >= 0:
-                os.close(fd)
+            close_copy(*self._open.popitem())
         self._hub.loop.close()
         self._hub.reset(len(self._hub.channels))
         self._deferred.clear()
@@ -343,11 +348,6 @@ def _connection(channel: MasterChannel, sock: socket.socket, dialect: Dialect) -
     return kind(channel, sock, dialect)
 
 
-def _half_close(sock: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        sock.shutdown(socket.SHUT_WR)
-
-
-def _close_all(sockets: set[socket.socket]) -> None:
-    for sock in sockets:
-        sock.close()
+def _close_all(sockets: dict[socket.socket, FileId]) -> None:
+    for sock, file in sockets.items():
+        close_own(sock, file)

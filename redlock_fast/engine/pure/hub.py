@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from ..clock import monotonic
 from ..contract import FAULT, NOT_ASKED
+from ..descriptors import FileId, close_own, file_of, is_file
 from ..mutex import new_mutex
 from .channel import MasterChannel
 from .connection import Connection
@@ -41,6 +42,10 @@ Step = Callable[[], Moved | None]
 
 #: While replies are expected within this time (seconds), new requests need not wake the leader.
 EXPECT_WITHIN = 0.001
+#: After so many seconds without a round, descriptors may be those of other files.
+IDLE = 0.001
+#: Why a connection ended whose descriptor is a stranger's.
+STRANGERS = "its descriptor was closed by another part of this program"
 #: No wait is longer (seconds): a signal may arrive just before a thread sleeps.
 LONGEST_WAIT = 0.05
 #: While other threads lead, the watch poller only checks at this interval (seconds) whether they still do.
@@ -58,6 +63,8 @@ class Hub:
 
     def __init__(self, masters: int, bounds: tuple[int, int, int], lag_after: float) -> None:
         self._bounds, self._lag_after = bounds, lag_after
+        #: The sockets of the engine, and their files.
+        self.sockets: dict[socket.socket, FileId] = {}
         self.generation: int = -1
         self.reset(masters)
 
@@ -306,7 +313,7 @@ class Hub:
         if busy:
             return partial(self._sleep, me.prepare_sleep(), min(longest, WATCH_POLL_INTERVAL))
         if self.kick_pair is not None:
-            me.kick = self.kick_pair[1]
+            me.kick = partial(self._signal, self.kick_pair[1])
         return partial(self._poll_for_subscribers, me, self._new_poller(), longest)
 
     def _poll_for_subscribers(self, me: Waiter, poller: select.poll, longest: float) -> None:
@@ -361,8 +368,18 @@ class Hub:
         """Ends the poll of the leader, or of the watch poller."""
         if not self.kicked and self.kick_pair is not None:
             self.kicked = True
-            with contextlib.suppress(OSError):
-                self.kick_pair[1].send(b"!")
+            self._signal(self.kick_pair[1])
+
+    def _signal(self, end: socket.socket) -> None:
+        """Makes the other end of a kick readable."""
+        if self.is_ours(end):
+            with contextlib.suppress(OSError):  # its buffer is full, so it is readable
+                end.send(b"!")
+
+    def is_ours(self, sock: socket.socket) -> bool:
+        """Whether the descriptor of ``sock`` is no stranger's."""
+        file = self.sockets.get(sock)
+        return file is not None and is_file(sock.fileno(), file)
 
     def exclusively(self, step: Callable[[], T]) -> T:
         """Calls ``step`` with the mutex, while no other thread uses a connection."""
@@ -475,7 +492,7 @@ class Hub:
                 self._send(connection)
             if connection.failure:
                 timeout = 0.0
-        poll = self.poller.poll
+        poll, began = self.poller.poll, monotonic()
         if timeout <= 0:
             events = poll(0)
         elif timeout <= EXPECT_WITHIN:
@@ -484,9 +501,12 @@ class Hub:
             events = self.safe_points.wait(poll, timeout * 1000)
         if me.generation != self.generation:
             return None  # the descriptors belong to other connections now
-        kicked = False
+        kicked, late = False, monotonic() - began > IDLE
         for fd, event in events:
             readable = self.by_fd.get(fd)
+            if late and readable is not None and not self.is_ours(readable.sock):
+                readable.failure = STRANGERS
+                continue
             if readable is None:
                 kicked = True
             elif event != select.POLLOUT:
@@ -501,6 +521,8 @@ class Hub:
 
     def _begin_round(self) -> list[Connection]:
         """Takes the output of all threads."""
+        if monotonic() - self.last_poll > IDLE:
+            self.check_descriptors()
         connections = list(self.by_fd.values())
         if self.output_pending:
             self.output_pending = False
@@ -536,7 +558,7 @@ class Hub:
         self.last_poll = now
 
     def _drain_kick(self) -> None:
-        if self.kick_pair is not None:
+        if self.kick_pair is not None and self.is_ours(self.kick_pair[0]):
             with contextlib.suppress(OSError):
                 self.kick_pair[0].recv(64)
         self.kicked = False
@@ -549,6 +571,17 @@ class Hub:
             self.loop.fd.set_output(connection.fd, wanted)
 
     # --- connections, with the mutex ---------------------------------------------------------------
+
+    def check_descriptors(self) -> None:
+        """Drops the descriptors that are a stranger's by now, see ``engine/descriptors.py``."""
+        for connection in list(self.by_fd.values()):
+            if not self.is_ours(connection.sock):
+                self.break_connection(connection, STRANGERS)
+        freed = self.kick_pair is None or self.kick_pair[0].fileno() < 0  # with the engine
+        if not freed and not all(map(self.is_ours, self.kick_pair or ())):
+            for end in self.close_kick():
+                close_own(end, self.sockets.pop(end))
+            self.open_kick()
 
     def add_connection(self, connection: Connection) -> None:
         connection.channel.connection = connection
@@ -582,13 +615,13 @@ class Hub:
         if self.loop.decided:
             self.loop.notify()
 
-    def open_kick(self) -> tuple[socket.socket, socket.socket]:
-        """The sockets by which a thread ends the poll of another one."""
+    def open_kick(self) -> None:
+        """Opens the sockets by which a thread ends the poll of another one."""
         self.kick_pair = socket.socketpair()
         for end in self.kick_pair:
             end.setblocking(False)
+            self.sockets[end] = file_of(end.fileno())
         self.poller = self._new_poller()
-        return self.kick_pair
 
     def close_kick(self) -> Sequence[socket.socket]:
         """The sockets of the kick, for the caller to close."""

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from ...errors import ConfigError
+from ..descriptors import file_of, is_file
 from ..greenlets import patched_by
 
 
@@ -24,6 +25,7 @@ class LoopFd:
             )
         self._poll = self._new()
         self._wakefd = os.pipe()
+        self._files = [file_of(end) for end in self._wakefd]
         for end in self._wakefd:
             os.set_blocking(end, False)
         try:
@@ -36,16 +38,20 @@ class LoopFd:
         return int(self._poll.fileno())
 
     def signal(self) -> None:
-        with contextlib.suppress(OSError):  # the pipe is full, so it is readable
-            os.write(self._wakefd[1], b"!")
+        if is_file(self._wakefd[1], self._files[1]):
+            with contextlib.suppress(OSError):  # the pipe is full, so it is readable
+                os.write(self._wakefd[1], b"!")
 
     def drain(self) -> None:
-        with contextlib.suppress(OSError):
-            os.read(self._wakefd[0], 64)
+        if is_file(self._wakefd[0], self._files[0]):
+            with contextlib.suppress(OSError):
+                os.read(self._wakefd[0], 64)
 
     def close(self) -> None:
-        for end in self._wakefd:
-            os.close(end)
+        """Close the descriptors, unless they are a stranger's by now. The wake-up pipe stands for all."""
+        for end, file in zip(self._wakefd, self._files, strict=True):
+            if is_file(end, file):
+                os.close(end)
         self._poll.close()
 
     if sys.platform == "linux":

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,7 @@ class Waiter:
     ``last_reply``. ``longest``: how long the wait takes without a reply. ``late``: the wait ended late
     once, and was extended. ``undecided``, ``subscribed``: number of undecided requests, and of undecided
     subscriptions. ``wake``: a lock that the thread acquires to sleep; its release wakes the thread.
-    ``kick``: while the thread polls without leadership, the socket that ends its poll. ``seen_epoch``:
+    ``kick``: while the thread polls without leadership, what ends its poll. ``seen_epoch``:
     the epoch of leadership that the thread saw last. ``outer``: the leader on the same thread that a
     signal handler interrupted. ``generation``: of the hub, at submission.
     """
@@ -62,7 +61,7 @@ class Waiter:
         self.late: bool = False
         self.thread: int = threading.get_ident()
         self.wake: threading.Lock | None = None
-        self.kick: socket.socket | None = None
+        self.kick: Callable[[], None] | None = None
         self.seen_epoch: int = -1
         self.outer: Waiter | None = None
 
@@ -128,8 +127,7 @@ class Waiter:
                 self.wake.release()
         kick = self.kick  # once: the thread clears it without the mutex when its poll ends
         if kick is not None:
-            with contextlib.suppress(OSError):  # its buffer is full, so it is readable
-                kick.send(b"!")
+            kick()
 
     def prepare_sleep(self) -> threading.Lock:
         """The lock that the thread acquires to sleep until ``notify``."""

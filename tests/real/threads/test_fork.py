@@ -636,7 +636,7 @@ def test_fork_while_another_thread_closes_a_client(valkey: Masters, client: Make
         with c.lock("before", TTL):
             pass
         with socket.socket() as closed:
-            c.masters.connector._lingering_sockets._open.append((0.0, closed))
+            c.masters.connector._lingering_sockets._open.append((0.0, closed, (0, 0)))
 
     def child() -> None:
         for c in (one, other):

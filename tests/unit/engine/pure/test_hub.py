@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import select
-import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -46,7 +46,8 @@ def test_a_kick_ends_one_poll(made: list[Fleet]) -> None:
     assert isinstance(f.engine, PureEngine)
     hub = f.engine._hub
     polling = Waiter()  # as the watch poller, which wakes up by the same socket
-    polling.kick = hub.kick_pair[1] if hub.kick_pair else None
+    assert hub.kick_pair
+    polling.kick = partial(hub._signal, hub.kick_pair[1])
     for wake in (lambda: hub.locked(hub.kick), polling.notify):
         wake()
         assert kicked(f.engine)
@@ -134,17 +135,16 @@ def test_no_waiter_is_left(made: list[Fleet]) -> None:
 def test_a_poll_ends_at_any_moment_of_a_notification() -> None:
     """The thread that polls clears ``kick`` without the mutex."""
     waiter = Waiter()
-    ours, theirs = socket.socketpair()
+    kicks: list[None] = []
 
     def notify() -> None:
-        waiter.kick = theirs
+        waiter.kick = partial(kicks.append, None)
         waiter.notify()
 
     def end_poll() -> None:
         waiter.kick = None
 
     files = waiter_module.__file__, contextlib.__file__
-    with ours, theirs:
-        count = moments(notify, end_poll, lambda: None, files.__contains__)
-        assert count > 3
-        assert len(ours.recv(100)) >= count - 1
+    count = moments(notify, end_poll, lambda: None, files.__contains__)
+    assert count > 0
+    assert len(kicks) >= count - 1
