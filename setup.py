@@ -27,7 +27,7 @@ FLAGS = os.environ.get("REDLOCK_FAST_CFLAGS", "").split()
 TRACE = os.environ.get("REDLOCK_FAST_TRACE") == "1"
 
 PARTS = ("fork", "helper", "hub", "io_round", "link", "loop", "request", "subscriptions", "waiter")
-HEADERS = ("buffer", "descriptor", "hub", "hub_internal", "link", "loop_fd", "push", "reply", "waitword", "wakefd")
+HEADERS = sorted(glob("src/*.h"))
 
 #: What every lock makes and runs through, in C from the same source: all with a .pxd. With the engine or not
 #: at all, for it reaches into them, and they into each other.
@@ -81,7 +81,7 @@ native = extension(
     ["src/_native.pyx", *(f"src/{name}.c" for name in PARTS)],
     macros=[("CYTHON_TRACE_NOGIL", "1")] if TRACE else [],
     directives={**DIRECTIVES, "linetrace": TRACE},
-    depends=["src/hub.pxd", *(f"src/{name}.h" for name in HEADERS), *TYPES],
+    depends=["src/hub.pxd", *HEADERS, *TYPES],
     include_dirs=["src"],
 )
 values = [

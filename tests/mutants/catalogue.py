@@ -1212,8 +1212,8 @@ PURE = [
     Mutant(
         "a-poll-that-ends-breaks-a-notification",
         "redlock_fast/engine/pure/waiter.py",
-        "                kick.send(",
-        "                self.kick.send(",
+        "            kick()",
+        "            self.kick()",
         judges("unit/engine/pure/hub"),
     ),
     Mutant(
@@ -1443,7 +1443,7 @@ C = [
     *of(
         "src/io_round.c",
         FLUSHED,
-        ("c-failed-send-loses-input", "revents & ~POLLOUT) no", "revents & ~POLLOUT && !l->failure[0]) no"),
+        ("c-failed-send-loses-input", "revents & ~POLLOUT && (", "revents & ~POLLOUT && !l->failure[0] && ("),
         (
             "c-failed-flush-loses-input",
             "if (l->received) process_input(h, i, hub_now());\n        break",

@@ -45,7 +45,7 @@ EXPECT_WITHIN = 0.001
 #: After so many seconds without a round, descriptors may be those of other files.
 IDLE = 0.001
 #: Why a connection ended whose descriptor is a stranger's.
-STRANGERS = "its descriptor was closed by another part of this program"
+NOT_OURS = "its descriptor was closed by another part of this program"
 #: No wait is longer (seconds): a signal may arrive just before a thread sleeps.
 LONGEST_WAIT = 0.05
 #: While other threads lead, the watch poller only checks at this interval (seconds) whether they still do.
@@ -505,7 +505,7 @@ class Hub:
         for fd, event in events:
             readable = self.by_fd.get(fd)
             if late and readable is not None and not self.is_ours(readable.sock):
-                readable.failure = STRANGERS
+                readable.failure = NOT_OURS
                 continue
             if readable is None:
                 kicked = True
@@ -576,7 +576,7 @@ class Hub:
         """Drops the descriptors that are a stranger's by now, see ``engine/descriptors.py``."""
         for connection in list(self.by_fd.values()):
             if not self.is_ours(connection.sock):
-                self.break_connection(connection, STRANGERS)
+                self.break_connection(connection, NOT_OURS)
         freed = self.kick_pair is None or self.kick_pair[0].fileno() < 0  # with the engine
         if not freed and not all(map(self.is_ours, self.kick_pair or ())):
             for end in self.close_kick():

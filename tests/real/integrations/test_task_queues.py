@@ -231,3 +231,25 @@ def test_celery_beat(queue: Queue, valkey: Masters) -> None:
     assert last.wait(PATIENCE) == 0
     # A release returns when a quorum has replied.
     assert len(with_key(valkey, "celery-beat")) <= 1
+
+
+@pytest.mark.parametrize("worker", ["1", "2"])  # native, pure
+def test_a_detached_celery_beat(queue: Queue, valkey: Masters, worker: str) -> None:
+    """It closes all descriptors and opens its log. Catches: bytes of ours in the log."""
+    pytest.importorskip("celery", reason="package celery is not installed: pip install celery")
+    log, pid = queue.folder / "beat.log", queue.folder / "beat.pid"
+    queue.start(
+        f"celery -A {APP}.celery_app beat --detach --loglevel=info -s {queue.folder}/detached.schedule "
+        f"--logfile={log} --pidfile={pid}",
+        worker,
+    )
+    try:
+        queue.until(lambda: len(queue.senders()) >= 3, "the beat sends")
+        assert {*queue.senders()} == {pid.read_text().strip()}
+    finally:
+        if pid.exists():
+            os.kill(int(pid.read_text()), signal.SIGTERM)
+    queue.until(lambda: not pid.exists(), "the beat ends")
+    written = log.read_text()
+    assert "beat: Starting..." in written
+    assert all(letter.isprintable() or letter == "\n" for letter in written)
