@@ -1,4 +1,4 @@
-"""Renewal for threads: one thread for all auto-extended locks of a client, and one that calls ``on_lost``."""
+"""Renewal for threads: one thread for all auto-extended locks of a client; others call ``on_lost``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import collections
 import math
 import queue
 import threading
+import time
 import weakref
 from typing import Any
 
@@ -25,6 +26,8 @@ from .driver import drive
 IDLE_TIMEOUT = 5.0
 #: Seconds that ``close`` waits for the thread.
 JOIN_TIMEOUT = 1.0
+#: Seconds for which a call of ``on_lost`` keeps the next one waiting, and the number of calls at one time.
+LATE, MAX_CALLERS = 0.1, 32
 
 
 class LossEvent(TrueWhenSet, threading.Event):
@@ -41,7 +44,9 @@ class ThreadRenewal(Renewal):
         self._until = math.inf  # when the thread wakes up by itself
         self._used = core.policy.clock()  # when the schedule last had an entry
         self._losses: collections.deque[tuple[OnLost, AutoExtended, str]] = collections.deque()
-        self._notifying = False
+        self._callers = 0  # threads that call ``on_lost``
+        self._begun = 0  # how many calls of it have begun
+        self._standing_by = False  # a thread waits until those are late
         # SimpleQueue.put may be called anywhere: in signal handlers, finalizers and callbacks.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
 
@@ -95,31 +100,66 @@ class ThreadRenewal(Renewal):
     # --- losses ---
 
     def notify_lost(self, lock: AutoExtended, lease: Lease, reason: str) -> None:
-        """Report a lost lock: call ``on_lost`` in another thread, which may take its time."""
+        """Report a lost lock: call ``on_lost`` in another thread, which may take its time.
+
+        One thread makes the calls one after the other. Where one takes long, another thread makes the next.
+        """
         auto_extension = lock._auto_extension
         if auto_extension is None or auto_extension.on_lost is None:
             return
         with self.mutex:
             self._losses.append((auto_extension.on_lost, lock, reason))
-            if not self._notifying:
-                try:
-                    start_thread("on-lost", self._notify_all)
-                    self._notifying = True
-                except RuntimeError:  # the system has no more threads; the next loss tries again
-                    log_error("on-lost-error")
+            self._start_caller()
 
-    def _notify_all(self) -> None:
-        restore_signals(self._signal_mask)  # on_lost may start a process
+    def _start_caller(self) -> None:
+        """Start the first thread that calls ``on_lost``, or one that does when the others are late."""
+        try:
+            if not self._callers:
+                start_thread("on-lost", self._call_each)
+                self._callers = 1
+            elif not self._standing_by and self._callers < MAX_CALLERS:
+                start_thread("on-lost", self._stand_by)
+                self._standing_by = True
+        except RuntimeError:  # the system has no more threads; the next loss tries again
+            log_error("on-lost-error")
+
+    def _stand_by(self) -> None:
+        """Wait while calls begin in time. Then make the next ones."""
         while True:
             with self.mutex:
-                if not self._losses:
-                    self._notifying = False
-                    return
-                on_lost, lock, reason = self._losses.popleft()
+                begun = self._begun
+            time.sleep(LATE)
+            with self.mutex:
+                late = bool(self._losses) and self._begun == begun
+                self._standing_by = bool(self._losses) and not late
+                self._callers += late
+            if late:
+                return self._call_each()
+            if not self._standing_by:
+                return None
+
+    def _call_each(self) -> None:
+        restore_signals(self._signal_mask)  # on_lost may start a process
+        while (loss := self._next_loss()) is not None:
+            on_lost, lock, reason = loss
             try:
                 on_lost(lock, reason)
             except BaseException:
                 log_error("on-lost-error")
+
+    def _next_loss(self) -> tuple[OnLost, AutoExtended, str] | None:
+        """The next loss to report; None: the thread ends, as in a child that a call forked."""
+        with self.mutex:
+            if self.generation != self.client_state.generation():
+                return None
+            if not self._losses:
+                self._callers -= 1
+                return None
+            loss = self._losses.popleft()
+            self._begun += 1
+            if self._losses:
+                self._start_caller()
+            return loss
 
 
 def _renew(renewal: weakref.ref[ThreadRenewal], wake: queue.SimpleQueue[None]) -> None:

@@ -17,11 +17,12 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.clocks import Jumping
-from support.forking import exit_code, fork_child, needs_fork
+from support.forking import exit_code, fork_child, fork_here, needs_fork
 from support.keys import calls, forget_calls, names, nothing_left
 from support.makers import Raw
 from support.python_process import PythonProcess, support_program
@@ -384,6 +385,93 @@ def test_callbacks_that_raise_do_not_stop_renewal(
     eventually(lambda: recorder.losses == [(lost[1], MAX_EXTENSIONS)], "the slow one")
     assert any(record.getMessage() == "on-lost-error" for record in caplog.records)
     assert stays.release()
+
+
+def lost_at_once(c: FastRedlock, clock: Jumping, callbacks: list[Callable[[Lock, str], None]]) -> list[Lock]:
+    """One lock for each callback; all are lost at the same time."""
+    locks = [
+        held(c, f"r{number}", on_lost=on_lost, max_extensions=0) for number, on_lost in enumerate(callbacks)
+    ]
+    clock.jump(TTL + 1)
+    assert all(lock.lost.wait(DEADLINE) for lock in locks)
+    return locks
+
+
+def test_a_callback_that_blocks_delays_no_other(
+    masters: Masters, connected: MakeClient, clock: Jumping
+) -> None:
+    """Each blocks until the last one is called.
+
+    Catches: one queue for all: a callback comes after another client has the lock.
+    """
+    c = connected(masters, ttl=TTL, clock=clock)
+    called: list[str] = []
+    all_called = threading.Event()
+
+    def block(lock: Lock, reason: str) -> None:
+        called.append(str(lock.resource))
+        if len(called) == 3:
+            all_called.set()
+        assert all_called.wait(DEADLINE)
+
+    lost_at_once(c, clock, [block] * 3)
+    assert all_called.wait(DEADLINE)
+    later = held(c, "later", on_lost=lambda lock, _: called.append(str(lock.resource)), max_extensions=0)
+    clock.jump(TTL + 1)
+    assert later.lost.wait(DEADLINE)
+    eventually(lambda: len(called) == 4, "each is called once")
+    assert sorted(called) == ["later", "r0", "r1", "r2"]
+    eventually(lambda: not any("on-lost" in one.name for one in threading.enumerate()), "their threads end")
+
+
+def test_calls_that_block_are_bounded(
+    masters: Masters, connected: MakeClient, clock: Jumping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are called when one of these has ended."""
+    monkeypatch.setattr("redlock_fast.threads.renewal.MAX_CALLERS", 3)
+    c = connected(masters, ttl=TTL, clock=clock)
+    inside, go_on = [0], threading.Event()
+    called: list[str] = []
+    most = 0
+
+    def block(lock: Lock, reason: str) -> None:
+        nonlocal most
+        inside[0] += 1
+        most = max(most, inside[0])
+        assert go_on.wait(DEADLINE)
+        inside[0] -= 1
+        called.append(str(lock.resource))
+
+    lost_at_once(c, clock, [block] * 8)
+    eventually(lambda: inside == [3], "three are called")
+    go_on.set()
+    eventually(lambda: len(called) == 8, "all are called")
+    assert most == 3
+
+
+@needs_fork
+def test_a_child_that_a_callback_forks_makes_no_other_calls(
+    masters: Masters, connected: MakeClient, clock: Jumping, tmp_path: Path
+) -> None:
+    c = connected(masters, ttl=TTL, clock=clock)
+    pids: list[int] = []
+    go_on = threading.Event()
+
+    def note(lock: Lock, reason: str) -> None:
+        (tmp_path / f"{os.getpid()}").touch()
+
+    def fork(lock: Lock, reason: str) -> None:
+        assert go_on.wait(DEADLINE)
+        pid = fork_here()
+        if pid:
+            pids.append(pid)  # the child ends with its only thread, this one
+
+    lost_at_once(c, clock, [fork, note, note])
+    go_on.set()
+    eventually(lambda: pids, "it forks")
+    assert exit_code(pids[0]) == 0
+    eventually(lambda: (tmp_path / str(os.getpid())).exists(), "the others are called here")
+    assert [path.name for path in tmp_path.iterdir()] == [str(os.getpid())]
 
 
 def test_closed(masters: Masters, kept: Kept, clock: Jumping, recorder: LossRecorder, raw: Raw) -> None:
