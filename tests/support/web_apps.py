@@ -3,7 +3,8 @@ this file.
 
 ``POST /orders/ID`` works under the lock of the order, and writes the beginning and the end of the work to
 a file that all processes append to. ``POST /async/ID`` is the same as an async view. ``POST /late/ID`` works
-for longer than its lease.
+for longer than its lease. ``POST /thread/ID`` works in a thread that an async view waits for, until there is
+a file ``go`` beside that file.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 #: Seconds. Much longer than the work, so that a busy machine does not end a lease.
@@ -37,8 +39,15 @@ def inside() -> Iterator[dict[str, int]]:
     os.close(out)
 
 
+def work_until_told() -> None:
+    with inside():
+        while not Path(os.environ["WORK_LOG"]).with_name("go").exists():
+            time.sleep(WORK)
+
+
 def fastapi_app() -> Any:
     from fastapi import FastAPI
+    from fastapi.concurrency import run_in_threadpool
 
     from redlock_fast import AsyncLock
     from redlock_fast.integrations.starlette import exception_handlers, lifespan, request_lock
@@ -56,6 +65,10 @@ def fastapi_app() -> Any:
     @app.post("/late/{order}")
     async def late(lock: Annotated[AsyncLock, request_lock("late:{order}", LATE)]) -> None:
         await asyncio.sleep(2 * LATE)  # the masters keep the key for a little longer than the lease lasts
+
+    @app.post("/thread/{order}")
+    async def thread(lock: Annotated[AsyncLock, request_lock("thread:{order}")]) -> None:
+        await run_in_threadpool(work_until_told)
 
     return app
 
@@ -133,6 +146,7 @@ def set_up_django(**more: Any) -> None:
 def __getattr__(name: str) -> Any:
     if name != "urlpatterns":
         raise AttributeError(name)
+    from asgiref.sync import sync_to_async
     from django.http import JsonResponse
     from django.urls import path
 
@@ -155,5 +169,10 @@ def __getattr__(name: str) -> Any:
         time.sleep(2 * LATE)
         return JsonResponse({})
 
-    views = {"orders": work, "async": async_work, "late": late}
+    @synchronized("thread:{order}")
+    async def thread(request: Any, order: str) -> Any:
+        await sync_to_async(work_until_told)()
+        return JsonResponse({})
+
+    views = {"orders": work, "async": async_work, "late": late, "thread": thread}
     return [path(f"{prefix}/<order>", view) for prefix, view in views.items()]

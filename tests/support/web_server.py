@@ -108,6 +108,20 @@ def first_granted(client: httpx.Client, path: str) -> httpx.Response:
     return answers[-1]
 
 
+def check_disconnection(command: Sequence[str], masters: Masters, log: Path) -> None:
+    """A client disconnects while a thread works for its view: no request begins before that has ended."""
+    options: dict[str, Any] = {"trust_env": False, "verify": False, "timeout": DEADLINE}
+    with serving(command, masters, log) as url, httpx.Client(base_url=url, **options) as client:
+        with socket.create_connection((httpx.URL(url).host, httpx.URL(url).port or 80)) as leaving:
+            leaving.sendall(b"POST /thread/1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+            eventually(lambda: log.read_text().startswith("begin"), "the thread works", deadline=40.0)
+        for _ in range(20):
+            assert client.post("/thread/1").status_code == 409
+        log.with_name("go").touch()
+        assert first_granted(client, "/thread/1").status_code == 200
+    assert check_exclusion(log) == 2
+
+
 def check_server(command: Sequence[str], masters: Masters, log: Path, paths: Sequence[str]) -> None:
     """One request at a time works, in two processes and while a master dies; the others get 409.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.web_server import UVICORN, check_server
+from support.web_server import UVICORN, check_disconnection, check_server
 
 from redlock_fast import AsyncLock, ConfigError, FastRedlock
 from redlock_fast.embedded import Masters
@@ -30,6 +30,10 @@ def test_requests_in_two_processes(valkey: Masters, tmp_path: Path) -> None:
     check_server(
         ["uvicorn", "support.web_apps:fastapi_app", *UVICORN], valkey, tmp_path / "log", ["/orders/7"]
     )
+
+
+def test_a_client_of_a_server_disconnects(valkey: Masters, tmp_path: Path) -> None:
+    check_disconnection(["uvicorn", "support.web_apps:fastapi_app", *UVICORN], valkey, tmp_path / "log")
 
 
 def test_a_composed_application(valkey: Masters) -> None:

@@ -15,7 +15,7 @@ import pytest
 from support.event_loops import until
 from support.thorough import MORE
 from support.waiting import DEADLINE
-from support.web_server import GUNICORN, UVICORN, check_server
+from support.web_server import GUNICORN, UVICORN, check_disconnection, check_server
 
 from redlock_fast import AsyncFastRedlock, ConfigError, Contended, FastRedlock
 from redlock_fast.compat import close_all
@@ -69,6 +69,12 @@ def test_asgi_requests_in_two_processes(valkey: Masters, tmp_path: Path) -> None
     """Sync views run in threads, async views in the event loop of the process."""
     command = ["uvicorn", "support.web_apps:django_asgi_app", *UVICORN]
     check_server(command, valkey, tmp_path / "log", ["/orders/7", "/async/7"])
+
+
+def test_a_client_of_a_server_disconnects(valkey: Masters, tmp_path: Path) -> None:
+    """Catches: an update that is lost: Django cancels the view, and not the thread of its query."""
+    command = ["uvicorn", "support.web_apps:django_asgi_app", *UVICORN]
+    check_disconnection(command, valkey, tmp_path / "log")
 
 
 def test_views(project: Any, valkey: Masters) -> None:
