@@ -66,6 +66,11 @@ def fastapi_app() -> Any:
     async def late(lock: Annotated[AsyncLock, request_lock("late:{order}", LATE)]) -> None:
         await asyncio.sleep(2 * LATE)  # the masters keep the key for a little longer than the lease lasts
 
+    @app.post("/long/{order}")
+    async def long(lock: Annotated[AsyncLock, request_lock("long:{order}")]) -> None:
+        with inside():
+            await asyncio.sleep(TTL)
+
     @app.post("/thread/{order}")
     async def thread(lock: Annotated[AsyncLock, request_lock("thread:{order}")]) -> None:
         await run_in_threadpool(work_until_told)

@@ -34,6 +34,17 @@ CALLERS = 6
 @contextmanager
 def serving(command: Sequence[str], masters: Masters, log: Path) -> Iterator[str]:
     """The URL of a server that runs ``command``. Connections wait until the server is up."""
+    with started(command, masters, log) as (url, process):
+        yield url
+        process.terminate()
+        assert process.wait(DEADLINE) in (0, -15)
+
+
+@contextmanager
+def started(
+    command: Sequence[str], masters: Masters, log: Path
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """The same, and its process, which is killed unless it has ended."""
     log.touch()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # inherited by connections
@@ -46,10 +57,10 @@ def serving(command: Sequence[str], masters: Masters, log: Path) -> Iterator[str
             start_new_session=True,
         )
         try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}", process
         finally:
-            process.terminate()
-            assert process.wait(DEADLINE) in (0, -15)
+            process.kill()
+            process.wait()
 
 
 class Traffic:

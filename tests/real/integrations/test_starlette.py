@@ -1,13 +1,18 @@
 """FastAPI and Starlette: real servers, and what an application composes."""
 
+import signal
+import socket
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-from support.web_server import UVICORN, check_disconnection, check_server
+from support.makers import Raw
+from support.waiting import eventually
+from support.web_server import UVICORN, check_disconnection, check_server, started
 
 from redlock_fast import AsyncLock, ConfigError, FastRedlock
 from redlock_fast.embedded import Masters
@@ -34,6 +39,26 @@ def test_requests_in_two_processes(valkey: Masters, tmp_path: Path) -> None:
 
 def test_a_client_of_a_server_disconnects(valkey: Masters, tmp_path: Path) -> None:
     check_disconnection(["uvicorn", "support.web_apps:fastapi_app", *UVICORN], valkey, tmp_path / "log")
+
+
+def test_a_server_that_is_told_twice_to_stop(valkey: Masters, raw: Raw, tmp_path: Path) -> None:
+    """It cancels the requests and the lifespan together. Catches: a lock that stays for its lease."""
+    log = tmp_path / "log"
+    command = ["uvicorn", "support.web_apps:fastapi_app", *UVICORN[1:]]
+    with (
+        started(command, valkey, log) as (url, process),
+        socket.create_connection((httpx.URL(url).host, httpx.URL(url).port or 80)) as waiting,
+    ):
+        waiting.sendall(b"POST /long/1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+        eventually(lambda: log.read_text().startswith("begin"), "the request works", deadline=40.0)
+        assert any(server.exists("long:1") for server in raw(valkey))
+
+        def ended() -> bool:
+            process.send_signal(signal.SIGINT)
+            return process.poll() is not None
+
+        eventually(ended, "the server stops")
+    assert not any(server.exists("long:1") for server in raw(valkey))
 
 
 def test_a_composed_application(valkey: Masters) -> None:
