@@ -39,7 +39,7 @@ def inside() -> Iterator[dict[str, int]]:
     os.close(out)
 
 
-def work_until_told() -> None:
+def work_until_go() -> None:
     with inside():
         while not Path(os.environ["WORK_LOG"]).with_name("go").exists():
             time.sleep(WORK)
@@ -73,7 +73,7 @@ def fastapi_app() -> Any:
 
     @app.post("/thread/{order}")
     async def thread(lock: Annotated[AsyncLock, request_lock("thread:{order}")]) -> None:
-        await run_in_threadpool(work_until_told)
+        await run_in_threadpool(work_until_go)
 
     return app
 
@@ -176,7 +176,7 @@ def __getattr__(name: str) -> Any:
 
     @synchronized("thread:{order}")
     async def thread(request: Any, order: str) -> Any:
-        await sync_to_async(work_until_told)()
+        await sync_to_async(work_until_go)()
         return JsonResponse({})
 
     views = {"orders": work, "async": async_work, "late": late, "thread": thread}

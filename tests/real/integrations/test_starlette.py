@@ -41,7 +41,7 @@ def test_a_client_of_a_server_disconnects(valkey: Masters, tmp_path: Path) -> No
     check_disconnection(["uvicorn", "support.web_apps:fastapi_app", *UVICORN], valkey, tmp_path / "log")
 
 
-def test_a_server_that_is_told_twice_to_stop(valkey: Masters, raw: Raw, tmp_path: Path) -> None:
+def test_a_server_that_gets_two_interrupts(valkey: Masters, raw: Raw, tmp_path: Path) -> None:
     """It cancels the requests and the lifespan together. Catches: a lock that stays for its lease."""
     log = tmp_path / "log"
     command = ["uvicorn", "support.web_apps:fastapi_app", *UVICORN[1:]]
