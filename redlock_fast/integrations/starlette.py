@@ -13,6 +13,7 @@ See docs/recipes/web.md.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, Unpack
@@ -29,6 +30,8 @@ with needs("starlette", "starlette>=0.40"):
 
 #: The key of the client in the state of the lifespan, which each request shares: ``request.state.redlock``.
 STATE = "redlock"
+#: Seconds that the end of the lifespan waits for the releases of requests.
+RELEASE_TIMEOUT = 1.0
 
 
 def lifespan(
@@ -53,10 +56,26 @@ def lifespan(
     @asynccontextmanager
     async def opened(app: Any) -> AsyncIterator[dict[str, Any]]:
         inner = own(app) if own else nullcontext()
-        async with AsyncFastRedlock(masters, **settings) as client, inner as state:
+        async with AsyncFastRedlock(masters, **settings) as client, _released_first(client), inner as state:
             yield {**(state or {}), STATE: client}
 
     return opened
+
+
+@asynccontextmanager
+async def _released_first(client: AsyncFastRedlock) -> AsyncIterator[None]:
+    """At the end, wait for the releases of requests that are cancelled at the same time.
+
+    A server that gets two interrupts cancels the lifespan and the requests together. A closed client sends no
+    release, so the locks of the requests would stay until their leases end.
+    """
+    try:
+        yield
+    finally:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + RELEASE_TIMEOUT
+        while client.client_state.held and loop.time() < end:
+            await asyncio.sleep(RELEASE_TIMEOUT / 100)
 
 
 def client_of(connection: HTTPConnection) -> AsyncFastRedlock:
