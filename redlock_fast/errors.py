@@ -152,7 +152,11 @@ class QuorumUnavailable(LockNotAcquired):
 
     def __init__(self, message: str, causes: Sequence[MasterError] = (), **fields: Any) -> None:
         masters = [cause.master for cause in causes]
-        super().__init__("; ".join([message, *map(str, causes)]), masters=masters, causes=causes, **fields)
+        by_text: dict[str, list[str]] = {}
+        for one in causes:
+            by_text.setdefault(one.cause, []).append(one.master)
+        shown = [f"{', '.join(names)}: {text}" for text, names in by_text.items()]
+        super().__init__("; ".join([message, *shown]), masters=masters, causes=causes, **fields)
 
 
 class ContendedTimeout(Contended, TimeoutError):

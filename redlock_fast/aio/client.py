@@ -16,6 +16,7 @@ from ..locks.bodies import Body
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_kind_options, check_options, refuse_unknown
 from ..locks.decorated import check_async
+from ..locks.dev_mode import DEV_MODE, warn_of_held
 from ..locks.failures import is_locked
 from ..locks.lock_state import LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, release_many
@@ -56,6 +57,8 @@ class AsyncLock(LockState):
     """
 
     __slots__ = ()
+    if DEV_MODE:
+        __del__ = warn_of_held
 
     _core: AsyncFastRedlock
 

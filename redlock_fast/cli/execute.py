@@ -6,15 +6,19 @@ This process holds the lock, the command runs in a child. docs/cli.md says how t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import signal
 import threading
 from typing import Any
 
+from ..algorithm.procedures import owners
+from ..errors import QuorumUnavailable
 from ..threads.client import FastRedlock, Lock
+from ..threads.driver import drive
 from ..threads.single_run import enter_unless_held
-from ..wire.text import clean
+from ..wire.text import clean, quoted
 from . import exit_codes
 from .child_process import ChildProcess
 from .output import print_error
@@ -74,8 +78,7 @@ def _under_lock(
             on_lost=on_lost,
         )
         try:  # a signal may arrive before acquire() has returned
-            # Without a wait it gives up only if another client holds the lock: split votes show none.
-            if not lock.acquire() if options.timeout else enter_unless_held(lock):
+            if not _acquired(options, lock):
                 waited = f", after {options.timeout:g} s" * (options.timeout > 0)
                 say_not_run(options, f"another client holds the lock {clean(name)}{waited}")
                 return int(options.conflict_exit_code)
@@ -88,6 +91,21 @@ def _under_lock(
             ended.wait(options.grace + PATIENCE)
             return exit_codes.LOST
         return code if failure is None else report_failure(options.argv[0], failure)
+
+
+def _acquired(options: argparse.Namespace, lock: Lock) -> bool:
+    """Acquire ``lock``. With --verbose, say first which holder that waits for."""
+    if not options.timeout:
+        # Without a wait it gives up only if another client holds the lock: split votes show none.
+        return not enter_unless_held(lock)
+    if options.verbose:
+        with contextlib.suppress(QuorumUnavailable):  # the next attempt has more time
+            if lock.acquire(blocking=False):
+                return True
+            core = lock._core
+            owner = drive(owners(core.policy, [lock.key]), core.masters)[0]
+            print_error(f"waits for the lock {quoted(lock.resource)}, which {owner or 'another client'} has")
+    return lock.acquire()
 
 
 def forward(number: int, child: ChildProcess, terminal: bool) -> None:

@@ -120,6 +120,10 @@ class Replies:
         self._sock.settimeout(left)
 
 
+#: What follows a refusal of a command.
+NEEDS_ADMIN = "; this command needs the user of an operator, as admin in deploy/valkey/users.acl"
+
+
 class Server:
     """One master. ``error``: why it failed. ``end``: the deadline of the call, in monotonic seconds."""
 
@@ -211,7 +215,8 @@ class Server:
         said = [self._replies.next() for _ in commands]
         for reply in said:
             if isinstance(reply, ErrorReply) and not errors:
-                raise ProtocolError(reply)
+                hint = NEEDS_ADMIN if reply.startswith("NOPERM") else ""
+                raise ProtocolError(reply + hint)
         return said
 
     def close(self) -> None:

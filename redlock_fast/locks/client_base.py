@@ -49,6 +49,8 @@ from .owner_names import check_owner, thread_owner
 L = TypeVar("L")
 H = TypeVar("H")
 
+#: Seconds; a timeout that is longer is one in milliseconds, perhaps.
+LONG_TIMEOUT = 1000.0
 #: Seconds; ten years.
 MAX_RETENTION = 3.2e8
 
@@ -170,6 +172,7 @@ class BaseClient:
         self.label: str = check_label(label)
         self._labels: set[str] = {self.label, ""}
         self._labels_full = False
+        self._long_timeout = False  # the log has a hint about one
         #: Whether a lock without options has no timeout and no renewal.
         self.plain_locks: bool = self.timeout is None and not self.auto_extend
         self.drift_factor: float = number("drift_factor", drift_factor, low=0.0, high=0.5)
@@ -229,9 +232,12 @@ class BaseClient:
         ttl = number("ttl", ttl, above=0.0)
         lost = drift(ttl, self.drift_factor)
         if not lost < ttl <= self.max_ttl:
+            meant = ttl / 1000
+            milliseconds = meant >= 1 and drift(meant, self.drift_factor) < meant <= self.max_ttl
             raise ConfigError(
                 f"ttl must be more than the drift it loses ({lost:g} s) "
                 f"and at most max_ttl ({self.max_ttl:g} s), not {ttl:g} s"
+                + f"; it is in seconds: did you mean {meant:g}?" * milliseconds
             )
         return ttl
 
@@ -259,6 +265,19 @@ class BaseClient:
     def ttl_of(self, ttl: float | None) -> float:
         """``ttl`` after a check; the client's own for None."""
         return self.policy.ttl if ttl is None else self.check_ttl(ttl)
+
+    def note_timeout(self, timeout: float | None) -> float | None:
+        """``timeout``, checked before. The log has a hint, once, if it looks like milliseconds."""
+        if timeout is not None and timeout >= LONG_TIMEOUT and not self._long_timeout:
+            self._long_timeout = True
+            self.client_state.events.warn_of(
+                "long-timeout", f"timeout={timeout:g} is in seconds: did you mean {timeout / 1000:g}?"
+            )
+        return timeout
+
+    def _waits_for_itself(self, key: bytes) -> bool:
+        """Whether the caller holds ``key`` itself, by another object. Tasks of one thread take turns."""
+        return False
 
     def check_key(self, resource: str | bytes) -> bytes:
         """The key of ``resource`` on the masters, after a check. Raises ConfigError."""

@@ -21,6 +21,9 @@ from ..errors import (
 from ..wire.text import quoted
 from .client_base import BaseClient
 
+#: The end of a text about a thread that waits for itself.
+ITS_OWN = "this thread holds it by another lock object: use that one, or a reentrant lock (rlock)"
+
 
 def acquire_error(
     core: BaseClient, resource: ResourceNames, lock_kind: LockKind, failure: AcquireFailure, owner: str = ""
@@ -40,10 +43,9 @@ def acquire_error(
     if failure.unavailable:
         core.masters.connector.connect_urgently(BLIP)  # the caller usually tries again
         why = outage(core)
-        guarded = why["reason"] == "guarded"
+        advice = "wait for their restart guards" if why["reason"] == "guarded" else _advice(core, lists)
         return too_few(
-            f"{quoted(resource)}: no quorum of {lists.text(lists.failing(votes))} after {rounds}: "
-            + ("wait for their restart guards" if guarded else "check that they can be reached"),
+            f"{quoted(resource)}: no quorum of {lists.text(lists.failing(votes))} after {rounds}: {advice}",
             causes(core, votes, lists),
             resource=resource,
             **why,
@@ -61,15 +63,27 @@ def acquire_error(
     if isinstance(resource, tuple):
         taken = lock_kind.refused_key(votes).removeprefix(core.key_prefix)
         held = f"{quoted(taken or resource)}, of {len(resource)} resources,"
+    own = "; " + ITS_OWN if core._waits_for_itself(lock_kind.key) else ""
     return contended(
         f"{held} is already held on {len(holders)} of {lists.all.bit_count()} masters, after {rounds}"
-        + f"; its owner is {owner}" * bool(owner),
+        + f"; its owner is {owner}" * bool(owner)
+        + own,
         resource=resource,
         reason="held",
         owner=owner,
         masters=holders,
         causes=causes(core, votes, lists),
     )
+
+
+def _advice(core: BaseClient, lists: MasterLists) -> str:
+    """What to do about masters that did not vote."""
+    states = core.masters.connector.own_states(lists).values()
+    refusing = sum(state.access_refused and not state.attached for state in states)
+    if not refusing:
+        return "check that they can be reached"
+    many = f"all {refusing}" if refusing == len(states) else f"{refusing} of {len(states)}"
+    return f"{many} masters refuse this user or password"
 
 
 def outage(core: BaseClient) -> dict[str, Any]:

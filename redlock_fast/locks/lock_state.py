@@ -80,7 +80,10 @@ class LockState:
         self._client_state: ClientState = core.client_state
         self._lock_kind = lock_kind
         self._ttl = policy.ttl if ttl is None else core.check_ttl(ttl)
-        self._timeout = core.timeout if timeout is CLIENT_DEFAULT else check_timeout(timeout)
+        if timeout is CLIENT_DEFAULT:
+            self._timeout = core.timeout
+        else:
+            self._timeout = core.note_timeout(check_timeout(timeout))
         if max_extensions is not None:
             check_limit("max_extensions", max_extensions, low=0)
         self._max_extensions = max_extensions
@@ -323,7 +326,7 @@ class LockState:
         seconds = check_timeout(timeout)
         if not blocking and seconds is not None:
             raise ConfigError("timeout must be -1 (or left out) when blocking is False")
-        return seconds
+        return self._core.note_timeout(seconds)
 
     # --- release ---
 

@@ -17,10 +17,10 @@ from ..algorithm.lease import AcquireFailure, Lease, lease_of
 from ..algorithm.redlock import Attempt, finish_attempt, start_attempt, trusted_votes
 from ..algorithm.renewal_schedule import GONE
 from ..errors import LockLost, TooManyExtensions
-from ..wire.text import quoted
+from ..wire.text import quoted, shown
 from .bodies import Body
 from .config import check_flag
-from .failures import acquire_error, unavailable_error
+from .failures import ITS_OWN, acquire_error, unavailable_error
 from .handover import HandoverKind
 from .lock_state import LockState
 
@@ -51,6 +51,10 @@ def acquire_lock(
     give_up_at = None if wait is None else (first.start if first else policy.clock()) + wait
     rounds = policy.retry.max_attempts if blocking else 1
     me = first or object()
+    if blocking and core._waits_for_itself(lock._lock_kind.key):
+        core.client_state.events.warn_of(
+            "waits-for-itself", f"{quoted(lock.resource)}: {ITS_OWN}", resource=shown(lock.resource)
+        )
     try:
         if first is None:
             ended = lock._mark_acquiring(me)

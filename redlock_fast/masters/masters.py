@@ -28,6 +28,10 @@ from .state import MasterState
 
 #: Seconds that the first call waits for more masters than a quorum.
 GRACE = 0.05
+#: A client for threads is used in the thread of an event loop.
+BLOCKS_LOOP = (
+    "this call blocks the event loop that runs in its thread: use AsyncFastRedlock, or asyncio.to_thread"
+)
 #: Seconds to wait for a reconnect that seems to be done already.
 SHORT_PAUSE = 0.001
 #: Seconds for the masters to execute what they were sent before a client closes its connections.
@@ -70,6 +74,8 @@ class Masters:
     def wait_for_quorum(self, timeout: float) -> bool:
         """Wait up to ``timeout`` seconds for a quorum of connections. Returns whether there is one."""
         self.connector.start()
+        if in_event_loop():
+            self.client_state.events.warn_of("blocks-event-loop", BLOCKS_LOOP)
         self.wait_for(self.quorum_conditions(timeout))
         return self.end_quorum_wait()
 
@@ -278,6 +284,12 @@ class Masters:
         self.policy.server_entries.after_fork_in_child()
         self.client_state.after_fork_in_child()
         self._use(self._connector.copy_after_fork())
+
+
+def in_event_loop() -> bool:
+    """Whether an event loop of asyncio runs in this thread."""
+    asyncio: Any = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
 
 
 _all_masters: weakref.WeakSet[Masters] = weakref.WeakSet()

@@ -17,6 +17,7 @@ from ..locks.bodies import Body, remove_bodies_of
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_kind_options, check_options, refuse_unknown
 from ..locks.decorated import check_plain
+from ..locks.dev_mode import DEV_MODE, warn_of_held
 from ..locks.failures import is_locked
 from ..locks.lock_state import LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, leases_of, not_released, release_many
@@ -61,6 +62,8 @@ class Lock(LockState):
     """
 
     __slots__ = ()
+    if DEV_MODE:
+        __del__ = warn_of_held
 
     @property
     def lost(self) -> LossEvent:
@@ -793,6 +796,13 @@ class FastRedlock(BaseClient):
         self.masters.close()
         if self._renewal is not None:
             self._renewal.end()
+
+    def _waits_for_itself(self, key: bytes) -> bool:
+        me, now = threading.get_ident(), self.policy.clock()
+        return any(
+            lease.key == key and lease.thread == me and now < lease.deadline
+            for lease in list(self.client_state.held)
+        )
 
     def renewal(self) -> ThreadRenewal:
         """The background renewal of this client, one for each process."""

@@ -1021,7 +1021,7 @@ KINDS = [
     Mutant(
         "an-infinite-timeout-is-the-locks-own",
         "redlock_fast/locks/lock_state.py",
-        "        return seconds\n",
+        "        return self._core.note_timeout(seconds)\n",
         "        return self._timeout if seconds is None else seconds\n",
         judges("unit/locks/constructors"),
     ),

@@ -424,7 +424,7 @@ def test_a_new_process_does_not_believe_masters_that_were_restarted(
     command = Command(masters, engine_name).with_options(tmp_path, assume_fresh=False, **PATIENT)
     code, out, err = command.run("exec", "job", "--timeout", "0", *sh("echo ran"))
     assert (code, out) == (UNAVAILABLE, "")
-    assert err.count("it may have forgotten locks: no vote for") >= 3
+    assert "it may have forgotten locks: no vote for" in err
     assert "if the masters start for the first time: assume_fresh" in err
     lock.check()
     lock.release()

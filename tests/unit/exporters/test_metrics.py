@@ -33,11 +33,12 @@ DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "redlock-fast.json").read_
 
 #: All event names. They stay.
 EVENTS = {
-    "connector-error", "fork-error", "leader-error", "lock-held-long", "lock-lost", "master-anonymous",
-    "master-connected", "master-fault", "master-guarded", "master-left", "master-lost", "master-may-forget",
-    "master-trusted", "master-unlisted", "master-unreachable", "on-lost-error", "once-per-shortened",
-    "recorder-error", "release-error", "renewal-error", "request-lost-lock", "request-refused", "run-refused",
-    "run-skipped", "too-many-labels", "unseen-fork",
+    "blocks-event-loop", "connector-error", "fork-error", "leader-error", "lock-held-long", "lock-lost",
+    "long-timeout", "master-anonymous", "master-connected", "master-fault", "master-guarded",
+    "master-left", "master-lost", "master-may-forget", "master-trusted", "master-unlisted",
+    "master-unreachable", "on-lost-error", "once-per-shortened", "recorder-error", "release-error",
+    "renewal-error", "request-lost-lock", "request-refused", "run-refused", "run-skipped",
+    "too-many-labels", "unseen-fork", "waits-for-itself",
 }  # fmt: skip
 #: What comes behind a name, by kind.
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}

@@ -24,6 +24,7 @@ ELSEWHERE = {
     "unit/locks/test_config.py": ("locks/client_base", "locks/failures"),  # checks and errors of both clients
     "real/locks/test_single_run.py": ("algorithm/refusals",),
     "real/locks/test_many.py": ("locks/batch_state",),
+    "real/locks/test_hints.py": ("locks/dev_mode",),
     "real/integrations/django/test_project.py": ("aio/unbroken",),
     # what each kind asks of masters
     "unit/locks/test_kinds.py": ("algorithm/lock_kind",),
