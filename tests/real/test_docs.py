@@ -9,8 +9,9 @@ from pathlib import Path
 
 import prometheus_client
 import pytest
-from support.doc_pages import PAGES, Page, blocks, name_of
+from support.doc_pages import PAGES, Changes, Page, asserting, blocks, name_of
 
+from redlock_fast import RedlockError
 from redlock_fast.compat import close_all
 from redlock_fast.embedded import Masters
 from redlock_fast.locks.client_base import BaseClient
@@ -51,3 +52,24 @@ def test_the_blocks_of_a_page_run(path: Path, valkey: Masters) -> None:
         page.run()
     if page.skipped:
         pytest.skip(f"all but {len(page.skipped)} ran: {'; '.join(page.skipped)}")
+
+
+ASSERTING = [(page, block, marks) for page in PAGES for block, marks in asserting(page)]
+FAILING = [(page, block, changes) for page, block, marks in ASSERTING for changes in marks]
+
+
+def test_each_block_that_asserts_says_how_it_fails() -> None:
+    unmarked = [f"{name_of(page)}: {block[:60]!r}" for page, block, marks in ASSERTING if not marks]
+    assert not unmarked, "write <!-- fails with: OLD => NEW --> before these blocks"
+
+
+@pytest.mark.parametrize(
+    ("path", "block", "changes"),
+    FAILING,
+    ids=[f"{name_of(page)}-{n}" for n, (page, *_) in enumerate(FAILING)],
+)
+def test_a_block_fails_without_its_cause(path: Path, block: str, changes: Changes, valkey: Masters) -> None:
+    """Catches: an example that asserts what holds anyway, as the tests that readers copy from it would."""
+    page = Page(path, valkey, changed=(block, changes))
+    with pytest.raises((AssertionError, RedlockError, TypeError)):
+        page.run()

@@ -29,6 +29,24 @@ ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
+#: Before a block that asserts something: how it fails when the cause is removed, as ``OLD => NEW``.
+FAILS_WITH = re.compile(r"<!-- fails with: (.+) -->\n")
+MARKED = re.compile(r"((?:<!-- [^\n]+ -->\n\n)*)^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+Changes = tuple[tuple[str, str], ...]
+
+
+def asserting(page: Path) -> list[tuple[str, list[Changes]]]:
+    """The visible blocks that assert something, and the changes after which each of them must fail."""
+    found = []
+    for comments, block in MARKED.findall(page.read_text()):
+        marks = FAILS_WITH.findall(comments)
+        changes = [tuple(tuple(one.split(" => ", 1)) for one in mark.split(" && ")) for mark in marks]
+        if re.search(r"^\s*assert ", block, re.MULTILINE):
+            found.append((block, changes))
+    return found
+
+
 def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
@@ -40,9 +58,10 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 class Page:
-    """``skipped``: the reasons, of blocks that were left out."""
+    """``skipped``: the reasons, of blocks that were left out. ``changed``: one block with other text."""
 
-    def __init__(self, page: Path, *groups: Masters) -> None:
+    def __init__(self, page: Path, *groups: Masters, changed: tuple[str, Changes] = ("", ())) -> None:
+        self._changed = changed
         self.skipped: list[str] = []
         self._runner = asyncio.Runner()
         self._groups = groups
@@ -64,7 +83,13 @@ class Page:
                 self._close()
 
     def _evaluate(self, example: Example) -> None:
-        source = pad(self._on_this_machine(example.parsed), example.line + example.parsed.line_offset)
+        parsed = str(example.parsed)
+        block, changes = self._changed
+        if parsed.strip() == block.strip():
+            for old, new in changes:
+                assert old in parsed, f"the block has no {old!r}"
+                parsed = parsed.replace(old, new)
+        source = pad(self._on_this_machine(parsed), example.line + example.parsed.line_offset)
         code = compile(source, example.path, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
         awaited = eval(code, example.namespace)
         if code.co_flags & inspect.CO_COROUTINE:
