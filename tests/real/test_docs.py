@@ -9,7 +9,7 @@ from pathlib import Path
 
 import prometheus_client
 import pytest
-from support.doc_pages import PAGES, Changes, Page, asserting, blocks, name_of
+from support.doc_pages import PAGES, ROOT, Changes, Page, asserting, blocks, name_of
 
 from redlock_fast import RedlockError
 from redlock_fast.compat import close_all
@@ -52,6 +52,12 @@ def test_the_blocks_of_a_page_run(path: Path, valkey: Masters) -> None:
         page.run()
     if page.skipped:
         pytest.skip(f"all but {len(page.skipped)} ran: {'; '.join(page.skipped)}")
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md", "docs/tutorial.md"])
+def test_a_reader_can_paste_the_blocks(name: str, valkey: Masters) -> None:
+    """One after the other, into one Python. Catches: a name that only a hidden block defines."""
+    Page(ROOT / name, valkey, pasted=True).run()
 
 
 ASSERTING = [(page, block, marks) for page in PAGES for block, marks in asserting(page)]

@@ -58,10 +58,16 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 class Page:
-    """``skipped``: the reasons, of blocks that were left out. ``changed``: one block with other text."""
+    """``skipped``: the reasons, of blocks that were left out. ``changed``: one block with other text.
 
-    def __init__(self, page: Path, *groups: Masters, changed: tuple[str, Changes] = ("", ())) -> None:
-        self._changed = changed
+    ``pasted``: as a reader pastes the blocks into Python: without hidden ones, and without ``await`` outside
+    of functions.
+    """
+
+    def __init__(
+        self, page: Path, *groups: Masters, changed: tuple[str, Changes] = ("", ()), pasted: bool = False
+    ) -> None:
+        self._changed, self._pasted = changed, pasted
         self.skipped: list[str] = []
         self._runner = asyncio.Runner()
         self._groups = groups
@@ -83,14 +89,16 @@ class Page:
                 self._close()
 
     def _evaluate(self, example: Example) -> None:
-        parsed = str(example.parsed)
+        parsed, flags = str(example.parsed), 0 if self._pasted else ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        if self._pasted and self._document.text[example.region.start :].startswith("<!--"):
+            return
         block, changes = self._changed
         if parsed.strip() == block.strip():
             for old, new in changes:
                 assert old in parsed, f"the block has no {old!r}"
                 parsed = parsed.replace(old, new)
         source = pad(self._on_this_machine(parsed), example.line + example.parsed.line_offset)
-        code = compile(source, example.path, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        code = compile(source, example.path, "exec", flags, dont_inherit=True)
         awaited = eval(code, example.namespace)
         if code.co_flags & inspect.CO_COROUTINE:
             self._runner.run(awaited)
