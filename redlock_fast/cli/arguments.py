@@ -214,8 +214,9 @@ def _change(parser: argparse.ArgumentParser) -> None:
         "abort": "go back towards the old list",
         "restore": "write the record back to masters of the present list that lost it",
     }
-    text = "; ".join(f"{name}: {what}" for name, what in actions.items())
-    parser.add_argument("action", choices=list(actions), metavar="|".join(actions), help=text)
+    verbs = "".join(f"\n  {name:8}{what}" for name, what in actions.items())
+    parser.description = f"{parser.description}\n\nactions:{verbs}"
+    parser.add_argument("action", choices=list(actions), metavar="|".join(actions), help="see above")
     number = "with finish or abort: the phase to end (default: the present one); no effect if it has ended"
     parser.add_argument("--phase", type=int, choices=[1, 2], help=number)
     sure = "with restore: do not ask; with abort: no other change of these masters goes on"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import sys
+import textwrap
 from typing import TypeGuard
 
 from ..wire.text import without_logins
@@ -16,9 +18,18 @@ WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 def print_error(text: str) -> None:
     """Print a line to stderr. A closed stderr is ignored, because the caller has to go on."""
+    line = f"redlock-fast: {without_logins(text)}"
     with contextlib.suppress(OSError, ValueError):
+        if sys.stderr.isatty():
+            line = textwrap.fill(
+                line,
+                shutil.get_terminal_size().columns,
+                subsequent_indent="  ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
         # One write: print() writes the end of the line apart, and a line of the log may come between.
-        sys.stderr.write(f"redlock-fast: {without_logins(text)}\n")
+        sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
 
 

@@ -77,6 +77,10 @@ def load(flags: argparse.Namespace) -> Settings:
     return Settings(masters, options)
 
 
+def has_new_masters(flags: argparse.Namespace) -> bool:
+    return bool(flags.to or os.environ.get(NEW_MASTERS))
+
+
 def new_masters(flags: argparse.Namespace) -> list[str]:
     """The URLs of ``--to``. Raises ConfigError."""
     masters = _split(flags.to or "") or _split(os.environ.get(NEW_MASTERS, ""))

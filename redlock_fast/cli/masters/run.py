@@ -14,8 +14,9 @@ from ...wire.text import clean
 from .. import exit_codes
 from ..key_scan import Servers
 from ..output import print_error
-from ..settings import load, new_masters
+from ..settings import has_new_masters, load, new_masters
 from .phases import Command, Done, Lists, Phase, Refused, Wait, Write, follow, wait_seconds
+from .present import status_of_present
 from .records import Masters, Reading
 from .report import Report
 from .restore import restore
@@ -31,6 +32,8 @@ def run(options: argparse.Namespace) -> int:
     settings = load(options)
     if options.action == "restore":
         return restore(options, settings)
+    if options.action == "status" and not has_new_masters(options):
+        return status_of_present(options, settings)
     reading = settings.reading()
     targets, lists = _union(reading.targets, check_joint(reading.targets, new_masters(options), "--to"))
     if lists.old == lists.new:

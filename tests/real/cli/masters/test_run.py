@@ -282,6 +282,28 @@ def test_a_new_master_that_kept_the_id_of_an_aborted_change(
     assert record_of(nodes[4]).terms == record_of(nodes[0]).terms
 
 
+def test_status_without_the_new_list(
+    operator: Operator, valkey: Masters, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What an operator sees that knows of no change: whether one is under way, and its lists."""
+    monkeypatch.setenv("REDLOCK_FAST_NEW_MASTERS", "")
+    new = " ".join(valkey.urls)
+    before = operator.says("status")
+    assert (before["code"], before["to"], [one["epoch"] for one in before["masters"]]) == (0, [], ["-"] * 3)
+    assert operator.phase("start", "--to", new) == (0, "phase 1")
+    during = operator.says("status")
+    addresses = [f"127.0.0.1:{master.port}/0" for master in valkey]
+    assert (sorted(during["from"]), sorted(during["to"])) == (sorted(addresses[:3]), sorted(addresses))
+    assert {one["steps"] for one in during["masters"]} == {"old or joint"}
+    capsys.readouterr()
+    assert cli.main(["masters", "status"]) == 0
+    shown = capsys.readouterr().out
+    assert "a change is under way: give status with both lists\n  --from 127.0.0.1:" in shown
+    for number in (0, 1):
+        valkey[number].kill()
+    assert operator.says("status")["code"] == exit_codes.UNAVAILABLE
+
+
 def test_phase_1_is_aborted_when_the_new_masters_are_gone(
     operator: Operator, valkey: Masters, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
