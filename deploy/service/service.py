@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Mapping
@@ -20,14 +19,15 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
 
-from redlock_fast import AsyncFastRedlock, Contended, LockLost, LockNotAcquired
+from redlock_fast import AsyncFastRedlock, AsyncLock, LockLost
+from redlock_fast.integrations.starlette import client_of, exception_handlers, lifespan, request_lock
 from redlock_fast.prometheus import RedlockCollector
 
-log = logging.getLogger("uvicorn.error")
+logging.basicConfig()  # each lost lock, each refused request, each master that fails: docs/logging.md
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,95 +106,61 @@ class Counters:
         return done.rowcount == 1
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
-    """What all requests of this process share: above all, one client."""
+settings = Settings.read(os.environ)
+registry = CollectorRegistry()
+ProcessCollector(registry=registry)
 
-    settings: Settings
-    counters: Counters
-    client: AsyncFastRedlock
-    metrics: CollectorRegistry
+
+async def on_open(client: AsyncFastRedlock) -> None:
+    """Metrics of the client, which connects before the first request, if enough masters are up."""
+    RedlockCollector(registry).add(client, "service", latency=True, durations=True)
+    await client.connect()
 
 
 @asynccontextmanager
-async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """The client connects in the background, to masters that may come up later, and is closed at the end."""
-    settings = Settings.read(os.environ)
-    metrics = CollectorRegistry()
-    ProcessCollector(registry=metrics)
-    async with AsyncFastRedlock(settings.masters, ttl=settings.ttl) as client:
-        RedlockCollector(metrics).add(client, "service", latency=True, durations=True)
-        counters = Counters(settings.database)
-        app.state.service = Service(settings, counters, client, metrics)
-        await client.connect()
-        yield
-        await counters.close()
+async def database(app: FastAPI) -> AsyncIterator[dict[str, Counters]]:
+    counters = Counters(settings.database)
+    yield {"counters": counters}
+    await counters.close()
 
 
-def the_service(request: Request) -> Service:
-    service: Service = request.app.state.service
-    return service
-
-
-Here = Annotated[Service, Depends(the_service)]
-app = FastAPI(title="Exact counters", lifespan=lifespan)
+app = FastAPI(
+    title="Exact counters",
+    lifespan=lifespan(
+        settings.masters, database, on_open, ttl=settings.ttl, timeout=settings.timeout, auto_extend=True
+    ),
+    exception_handlers=exception_handlers,
+)
+CounterLock = Annotated[AsyncLock, request_lock("counter:{name}", fencing=True)]
 
 
 @app.post("/counters/{name}")
-async def increment(name: str, here: Here) -> dict[str, Any]:
+async def increment(name: str, lock: CounterLock, request: Request) -> dict[str, Any]:
     """Read, think, write: one request at a time, whatever process it is in."""
-    lock = here.client.lock(f"counter:{name}", timeout=here.settings.timeout, auto_extend=True, fencing=True)
-    async with lock:
-        value = await here.counters.read(name) + 1
-        await asyncio.sleep(here.settings.work)
-        fence = lock.fencing_token
-        assert fence is not None  # it is held
-        if not await here.counters.write(name, value, fence):
-            raise LockLost(f"{name}: a later holder of the lock has written")
-        return {"name": name, "value": value, "fence": fence}
+    counters: Counters = request.state.counters
+    value = await counters.read(name) + 1
+    await asyncio.sleep(settings.work)
+    fence = lock.fencing_token
+    assert fence is not None  # it is held
+    if not await counters.write(name, value, fence):
+        raise LockLost(f"{name}: a later holder of the lock has written")
+    return {"name": name, "value": value, "fence": fence}
 
 
 @app.get("/metrics")
-async def metrics(here: Here) -> Response:
+async def metrics() -> Response:
     """For Prometheus."""
-    return Response(generate_latest(here.metrics), media_type=CONTENT_TYPE_LATEST)
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
 @app.get("/healthz")
-async def healthz(here: Here) -> JSONResponse:
+async def healthz(request: Request) -> JSONResponse:
     """Whether locks can be acquired, and the state of each master.
 
     For operators and for readiness. Not for liveness: a restart of this service brings no master back.
     """
-    masters = here.client.health()
+    masters = client_of(request).health()
     votes = sum(one.state == "connected" and not one.guard for one in masters)
     usable = 2 * votes > len(masters)
     shown = {"usable": usable, "votes": votes, "masters": [asdict(one) for one in masters]}
     return JSONResponse(shown, 200 if usable else 503)
-
-
-# Errors tell the caller what went wrong, and no names of masters. ----------------------------------------
-
-
-@app.exception_handler(Contended)
-async def contended(_: Request, error: Contended) -> JSONResponse:
-    """Another request has the lock. This one did nothing."""
-    return refusal(409, "another request is at work on this; try again")
-
-
-@app.exception_handler(LockNotAcquired)
-async def unavailable(_: Request, error: LockNotAcquired) -> JSONResponse:
-    """Too few masters answered. Nothing was done."""
-    log.warning("no lock: %s", error)
-    return refusal(503, "cannot be locked at the moment; try again", error.retry_after)
-
-
-@app.exception_handler(LockLost)
-async def lost(_: Request, error: LockLost) -> JSONResponse:
-    """The work was begun, and may be done: the caller must check before it tries again."""
-    log.error("a lock was lost: %s", error)
-    return JSONResponse({"detail": "it is not known whether this was done"}, 500)
-
-
-def refusal(status: int, detail: str, retry_after: float | None = None) -> JSONResponse:
-    return JSONResponse({"detail": detail}, status, {"Retry-After": str(math.ceil(retry_after or 1))})

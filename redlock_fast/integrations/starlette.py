@@ -14,6 +14,7 @@ See docs/recipes/web.md.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, Unpack
@@ -37,16 +38,20 @@ RELEASE_TIMEOUT = 1.0
 def lifespan(
     masters: ListOf[Master],
     own: Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]] | None = None,
+    on_open: Callable[[AsyncFastRedlock], object] | None = None,
     **settings: Unpack[FastRedlockOptions],
 ) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
     """The ``lifespan`` of an application: opens an AsyncFastRedlock at startup and closes it at shutdown.
 
     Each process has a client of its own, ``request.state.redlock``. Startup does not wait for masters.
     ``own``: the application's own lifespan. It runs inside, so the client is open at its start and its end,
-    and the requests also have the state that it yields. ``settings``: those of [`FastRedlock`][], in seconds.
+    and the requests also have the state that it yields. ``on_open``: called with the new client at startup,
+    before ``own``; it may be a coroutine function. It is the place for metrics, traces, and ``connect()``.
+    ``settings``: those of [`FastRedlock`][], in seconds.
 
     Examples:
         >>> app = FastAPI(lifespan=lifespan(masters, own=database, ttl=10.0, timeout=2.0))
+        >>> lifespan(masters, on_open=RedlockCollector().add)
 
     Raises:
         ConfigError: Bad settings; no I/O.
@@ -56,8 +61,11 @@ def lifespan(
     @asynccontextmanager
     async def opened(app: Any) -> AsyncIterator[dict[str, Any]]:
         inner = own(app) if own else nullcontext()
-        async with AsyncFastRedlock(masters, **settings) as client, _released_first(client), inner as state:
-            yield {**(state or {}), STATE: client}
+        async with AsyncFastRedlock(masters, **settings) as client, _released_first(client):
+            if on_open is not None and inspect.isawaitable(opening := on_open(client)):
+                await opening
+            async with inner as state:
+                yield {**(state or {}), STATE: client}
 
     return opened
 

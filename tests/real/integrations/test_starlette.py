@@ -14,7 +14,7 @@ from support.makers import Raw
 from support.waiting import eventually
 from support.web_server import UVICORN, check_disconnection, check_server, started
 
-from redlock_fast import AsyncLock, ConfigError, FastRedlock
+from redlock_fast import AsyncFastRedlock, AsyncLock, ConfigError, FastRedlock
 from redlock_fast.embedded import Masters
 
 from ..conftest import PATIENT
@@ -74,7 +74,11 @@ def test_a_composed_application(valkey: Masters) -> None:
         yield {"database": "open"}
         seen.append("end")
 
-    made = fastapi.FastAPI(lifespan=lifespan(valkey.urls, own, timeout=0.0, **PATIENT))
+    async def on_open(client: AsyncFastRedlock) -> None:
+        assert await client.connect()
+        seen.append("open")
+
+    made = fastapi.FastAPI(lifespan=lifespan(valkey.urls, own, on_open, timeout=0.0, **PATIENT))
     for error, handler in exception_handlers.items():
         made.add_exception_handler(error, handler)
     by_header = request_lock(lambda request: f"orders:{request.headers['order']}")
@@ -99,7 +103,7 @@ def test_a_composed_application(valkey: Masters) -> None:
             refused = other.get("/by-header", headers={"order": "7"})
             assert (refused.status_code, refused.headers["retry-after"]) == (409, "10")
         assert other.get("/by-header", headers={"order": "7"}).json() is True
-    assert seen == ["start", "start", "end", "end"]
+    assert seen == ["open", "start", "open", "start", "end", "end"]
 
 
 def test_mistakes(valkey: Masters) -> None:
