@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from ..algorithm import procedures
@@ -39,7 +38,7 @@ from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
 from ..locks.single_run import SINGLE_RUN_REFUSES
 from .driver import drive
-from .fast_path import acquire, release
+from .fast_path import acquire, exit_lock, release
 from .leader import Leader
 from .renewal import LossEvent, ThreadRenewal, thread_auto_extension
 from .single_run import SingleRun
@@ -204,9 +203,9 @@ class Lock(LockState):
             self._undo(body)
             raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    __exit__ = exit_lock
+
+    def _exit(self, error: BaseException | None) -> None:
         lease = self._lease
         try:
             body = self.end_body(threading.get_ident())

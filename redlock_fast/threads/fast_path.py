@@ -6,10 +6,14 @@ the exchange does not decide, or is interrupted, the procedure is started. Its f
 again: the procedure gets the answers, or the exception.
 
 A signal handler may raise between any two steps. All steps from the first change of state on are therefore
-inside a ``try``, and the fields of the lock say how far they came.
+inside a ``try``, and the fields of the lock say how far they came. It may also raise at the entry of a
+function of Python, before its ``try``: so ``with`` ends in a compiled function, where no handler runs.
 """
 
 from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
 
 from ..algorithm.lease import AcquireFailure, Lease
 from ..algorithm.redlock import finish_release, start_release
@@ -79,4 +83,27 @@ def release(lock: LockState, masters: Masters, only: Lease | None = None) -> boo
             drive(release_lock(lock, lease), masters, error)
         elif only is None and type(handover) is HandoverKind and handover.released:
             drive(release_token(lock, handover), masters, error)
+        raise
+
+
+def exit_lock(
+    lock: Any, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+) -> None:
+    """The end of ``with lock``: ``lock._exit``, and the release if a handler raises at its entry."""
+    lease = lock._lease
+    try:
+        lock._exit(error)
+    except BaseException:
+        lock._drop(lease)
+        raise
+
+
+def exit_run(
+    run: Any, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+) -> None:
+    """The same for ``with`` a SingleRun."""
+    try:
+        run._exit(kind, error, trace)
+    except BaseException:
+        run._interrupted(kind)
         raise

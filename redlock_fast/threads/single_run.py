@@ -12,6 +12,7 @@ from ..errors import Contended
 from ..locks.decorated import check_plain
 from ..locks.single_run import SingleRunState, keep_at_once, keep_until
 from .driver import drive
+from .fast_path import exit_run
 
 if TYPE_CHECKING:
     from .client import Lock
@@ -51,24 +52,28 @@ class SingleRun(SingleRunState["Lock"]):
             lock.release()  # a signal handler may raise after the grant
             raise
 
-    def __exit__(
+    __exit__ = exit_run
+
+    def _exit(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         lock = self._lock
         if lock is None:
             self._entered = False
             return
-        try:
-            if kind is None and self._once_per is not None:
-                self._keep(lock)
-            lock.__exit__(kind, error, trace)
-        except BaseException:  # a signal handler raised, perhaps before any of this began
-            if kind is None and self._once_per is not None:  # the job has run: it must not run again
-                drive(keep_at_once(lock, self._keep_until), lock._core.masters)
-            lock.release()
-            raise
-        finally:
-            self._lock, self._entered = None, False
+        if kind is None and self._once_per is not None:
+            self._keep(lock)
+        lock.__exit__(kind, error, trace)
+        self._lock, self._entered = None, False
+
+    def _interrupted(self, kind: type[BaseException] | None) -> None:
+        """A signal handler raised at the end, perhaps before any of it began; or the lock was lost."""
+        lock, self._lock, self._entered = self._lock, None, False
+        if lock is None:
+            return
+        if kind is None and self._once_per is not None:  # the job has run: it must not run again
+            drive(keep_at_once(lock, self._keep_until), lock._core.masters)
+        lock.release()
 
     def _keep(self, lock: Lock) -> None:
         drive(keep_until(lock, self._keep_until), lock._core.masters)

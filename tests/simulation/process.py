@@ -10,6 +10,7 @@ from typing import Any
 from redlock_fast.algorithm.effects import Exchange, Sleep, WaitForQuorum, WaitForReconnect, WaitForTurn
 from redlock_fast.algorithm.lease import Lease
 from redlock_fast.algorithm.local_queue import LocalQueue
+from redlock_fast.algorithm.master_lists import MasterLists
 from redlock_fast.algorithm.policy import Policy
 from redlock_fast.engine.contract import Votes
 from redlock_fast.locks.client_base import BaseClient
@@ -73,6 +74,10 @@ class SimulatedMasters:
 
     def cause(self, master: int, votes: Votes) -> str:
         return str(votes.details.get(master, "no reply in time"))
+
+    def own_states(self, lists: MasterLists) -> dict[int, Any]:
+        """None refuses this user."""
+        return {}
 
     def guarded_for(self) -> float:
         return 0.0

@@ -693,7 +693,7 @@ LEAST = 5 if str(fast_path.__file__).endswith(".py") else 0
 #: What returns from there has done it all: the caller has the result.
 WHOLE = ("threads/client.py", "threads/fast_path.py", "threads/driver.py", "exporters/instrument.py")
 #: On the way in, before anything of a release has begun.
-BEFORE = ("call release", "call __exit__")
+BEFORE = ("call release",) if LEAST == 0 else ("call release", "call exit_lock")
 
 
 @pytest.mark.parametrize("kept", [False, True])
