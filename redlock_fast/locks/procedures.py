@@ -51,7 +51,7 @@ def acquire_lock(
     give_up_at = None if wait is None else (first.start if first else policy.clock()) + wait
     rounds = policy.retry.max_attempts if blocking else 1
     me = first or object()
-    if blocking and core._waits_for_itself(lock._lock_kind.key):
+    if blocking and lock._own_lease() is None and core._waits_for_itself(lock._lock_kind.key):
         core.client_state.events.warn_of(
             "waits-for-itself", f"{quoted(lock.resource)}: {ITS_OWN}", resource=shown(lock.resource)
         )

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from ..algorithm.quorum import drift
+from ..algorithm.renewal_schedule import NOT_HELD
 from ..errors import ConfigError, Contended, ContendedTimeout, LockLost
 from ..wire.text import quoted
 from .client_base import BaseClient, refuse_copy_of_hold, view_of
@@ -189,7 +190,9 @@ class Reentrant:
     def _require_held(self) -> Ownership:
         ownership = self._ownership()
         if ownership is None:
-            raise LockLost(f"{quoted(self.resource)}: the lock is not held here", resource=self.resource)
+            raise LockLost(
+                f"{quoted(self.resource)}: the lock is not held here", resource=self.resource, reason=NOT_HELD
+            )
         return ownership
 
     def _lock(self, ttl: float | None) -> Any:
@@ -235,6 +238,7 @@ class Reentrant:
                 raise LockLost(
                     f"{quoted(self.resource)} was released by another thread or task of its owner",
                     resource=self.resource,
+                    reason=NOT_HELD,
                 )
             ownership.depth += 1
             done[0] = ownership

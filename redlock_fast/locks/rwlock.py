@@ -16,6 +16,7 @@ from ..algorithm.lease import ExtendOutcome, KindLease
 from ..algorithm.lock_kind import LockKind, wire_ttl
 from ..algorithm.policy import Policy
 from ..algorithm.procedures import extension
+from ..algorithm.renewal_schedule import NOT_HELD
 from ..engine.contract import Request, Votes
 from ..errors import ConfigError, LockLost
 from ..wire.commands import Verb
@@ -139,7 +140,9 @@ def downgrade(core: BaseClient, lock: LockState) -> Generator[Effect, Any, float
     lease = lock.lease
     if lease is None:
         raise LockLost(
-            f"{quoted(lock.resource)}: nothing to downgrade: the lock is not held", resource=lock.resource
+            f"{quoted(lock.resource)}: nothing to downgrade: the lock is not held",
+            resource=lock.resource,
+            reason=NOT_HELD,
         )
     writer = lease.lock_kind
     if not isinstance(lease, KindLease) or not isinstance(writer, Writer):

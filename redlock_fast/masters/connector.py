@@ -23,7 +23,7 @@ from ..engine.contract import FLUSHED, MAX_MASTERS, Engine
 from ..engine.fork import will_fork_unseen
 from ..engine.greenlets import patched_by
 from ..engine.mutex import new_mutex
-from ..engine.signals import block_signals, restore_signals
+from ..engine.signals import restore_signals, signals_blocked
 from ..errors import ConfigError
 from ..telemetry import log_error
 from .address import Target, numbered
@@ -152,15 +152,17 @@ class Connector:
             # is_alive: a signal handler that raised may have interrupted start() before the thread began.
             if (self._thread is None or not self._thread.is_alive()) and not self.ended():
                 wake = self._wake
-                self._thread = threading.Thread(
-                    target=_connector,
-                    # The callback wakes the thread when the client was dropped without close(). Python 3.15
-                    # clears a reference without a callback only after the engine has closed its sockets.
-                    args=(weakref.ref(self, lambda _: wake.put(None)), wake),
-                    name="redlock-fast-connector",
-                    daemon=True,
-                )
-                self._thread.start()
+                # The callback wakes the thread when the client was dropped without close(). Python 3.15
+                # clears a reference without a callback only after the engine has closed its sockets.
+                connector = weakref.ref(self, lambda _: wake.put(None))
+                with signals_blocked() as mask:
+                    self._thread = threading.Thread(
+                        target=_connector,
+                        args=(connector, wake, mask),
+                        name="redlock-fast-connector",
+                        daemon=True,
+                    )
+                    self._thread.start()
                 if will_fork_unseen():
                     self.client_state.events.warn_of("unseen-fork", UNSEEN_FORK)
 
@@ -667,9 +669,11 @@ def wait_for_wake(wake: queue.SimpleQueue[None], seconds: float) -> None:
             wake.get_nowait()
 
 
-def _connector(connector: weakref.ref[Connector], wake: queue.SimpleQueue[None]) -> None:
-    """The connector thread: ends when its client is closed or dropped."""
-    mask = block_signals()
+def _connector(connector: weakref.ref[Connector], wake: queue.SimpleQueue[None], mask: Any) -> None:
+    """The connector thread: ends when its client is closed or dropped.
+
+    ``mask``: the signals that the program's thread blocked; here all are blocked.
+    """
     while True:
         alive = connector()
         if alive is None or alive.ended() or alive._thread is not threading.current_thread():

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..algorithm.lease import Lease
 from ..algorithm.renewal_schedule import FIRST_PAUSE
-from ..engine.signals import block_signals, restore_signals
+from ..engine.signals import restore_signals, signals_blocked
 from ..locks.auto_extend import AutoExtended, AutoExtension, OnLost, Renewal, longest_hold
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT
@@ -58,11 +58,12 @@ class ThreadRenewal(Renewal):
             # The callback ends the thread of a collected client. Python 3.15 clears a reference without a
             # callback only after the engine has closed its sockets.
             renewal = weakref.ref(self, lambda _: wake.put(None))
-            self._thread = threading.Thread(
-                target=_renew, args=(renewal, wake), name="redlock-fast-renewal", daemon=True
-            )
             self._used, self._until = self.policy.clock(), math.inf
-            self._thread.start()
+            with signals_blocked() as mask:
+                self._thread = threading.Thread(
+                    target=_renew, args=(renewal, wake, mask), name="redlock-fast-renewal", daemon=True
+                )
+                self._thread.start()
         elif self.schedule.next() < self._until:
             self._wake.put(None)
 
@@ -162,8 +163,8 @@ class ThreadRenewal(Renewal):
             return loss
 
 
-def _renew(renewal: weakref.ref[ThreadRenewal], wake: queue.SimpleQueue[None]) -> None:
-    mask = block_signals()
+def _renew(renewal: weakref.ref[ThreadRenewal], wake: queue.SimpleQueue[None], mask: Any) -> None:
+    """``mask``: the signals that the program's thread blocked; here all are blocked."""
     while (alive := renewal()) is not None:
         alive._signal_mask = mask
         pause = alive.run_once()

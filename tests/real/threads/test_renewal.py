@@ -25,8 +25,10 @@ from support.clocks import Jumping
 from support.forking import exit_code, fork_child, fork_here, needs_fork
 from support.keys import calls, forget_calls, names, nothing_left
 from support.makers import Raw
+from support.moments import moments
 from support.python_process import PythonProcess, support_program
 from support.renewing import THIRD, TTL, Kept, LossRecorder, MakeClient, held, renewed
+from support.signalling import interrupt
 from support.starting import fail_start
 from support.waiting import DEADLINE, eventually, start
 
@@ -472,6 +474,30 @@ def test_a_child_that_a_callback_forks_makes_no_other_calls(
     assert exit_code(pids[0]) == 0
     eventually(lambda: (tmp_path / str(os.getpid())).exists(), "the others are called here")
     assert [path.name for path in tmp_path.iterdir()] == [str(os.getpid())]
+
+
+def test_a_handler_raises_while_the_thread_starts(valkey: Masters, connected: MakeClient) -> None:
+    """Catches, with Python 3.11: a lock of ``threading`` that stays taken, so that no thread starts."""
+    c = connected(valkey)
+    lock = c.lock("r", TTL, auto_extend=True)
+
+    def acquire() -> None:
+        c.renewal()._thread = None  # the one before ends: it was replaced
+        lock.acquire()
+
+    def check() -> None:
+        assert start(lambda: True).result(DEADLINE)
+        lock.release()
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: interrupt())
+    try:
+        count = moments(
+            acquire, lambda: signal.raise_signal(signal.SIGUSR1), check, threading.__file__.__eq__
+        )
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert count > 3
+    lock.release()
 
 
 def test_closed(masters: Masters, kept: Kept, clock: Jumping, recorder: LossRecorder, raw: Raw) -> None:
