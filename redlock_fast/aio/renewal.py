@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import sys
 import weakref
 from collections.abc import Awaitable
 from typing import Any
@@ -160,7 +161,9 @@ async def _finish(result: Awaitable[Any]) -> None:
 class BodyTask:
     """The task of a body of ``async with``, which a loss cancels, as ``asyncio.timeout`` does.
 
-    The reference to the task is weak, so that a task without other references can be collected.
+    The references to tasks are weak, so that a task without other references can be collected. Before Python
+    3.12 ``wait_for`` enters a lock in a task of its own, which has ended when the body begins: the body is in
+    the task that waits for it.
     """
 
     def __init__(self) -> None:
@@ -168,11 +171,16 @@ class BodyTask:
         assert task is not None
         self._task = weakref.ref(task)
         self._before = task.cancelling()
+        caller = caller_of(task) if sys.version_info < (3, 12) else None
+        self._caller = None if caller is None else weakref.ref(caller)
         self._cancelled = False
 
     def cancel(self, why: str) -> None:
         """Cancel the task, unless it runs now: then it found the loss itself and gets an exception."""
         task = self._task()
+        if self._caller is not None and (task is None or task.done()):
+            self._task, task = self._caller, self._caller()
+            self._before = 0 if task is None else task.cancelling()
         if not self._cancelled and task is not None and task is not asyncio.current_task():
             self._cancelled = True
             task.cancel(why)
@@ -183,6 +191,20 @@ class BodyTask:
         if not self._cancelled or task is None or task is not asyncio.current_task():
             return False
         return task.uncancel() <= self._before and kind is asyncio.CancelledError
+
+
+def caller_of(task: asyncio.Task[Any]) -> asyncio.Task[Any] | None:
+    """The task that waits in ``asyncio.wait_for`` for the end of ``task``; None: there is none."""
+    private: Any = task
+    waiters = [
+        each.args[0]
+        for each, _ in private._callbacks or ()
+        if getattr(each, "func", None) is getattr(asyncio.tasks, "_release_waiter", None)
+    ]
+    if not waiters:
+        return None
+    tasks: set[Any] = asyncio.all_tasks()
+    return next((one for one in tasks if one._fut_waiter in waiters), None)
 
 
 def loop_auto_extension(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -309,6 +310,40 @@ async def test_the_body_is_cancelled(
         await asyncio.sleep(0)
         async with lock:
             pass
+        await clean(masters)
+
+
+@on_loops
+async def test_a_body_whose_lock_was_entered_in_wait_for_is_cancelled(
+    masters: Masters, aclient: MakeAio, clock: Jumping
+) -> None:
+    """Before Python 3.12 that is another task, which has ended when the body begins."""
+    async with aclient(masters, ttl=TTL, clock=clock) as c:
+        await at_full_strength(c)
+        task = asyncio.current_task()
+        assert task
+
+        async def around() -> None:
+            async with AsyncExitStack() as stack:
+                lock = c.lock("kept", auto_extend=True)
+                await asyncio.wait_for(stack.enter_async_context(lock), DEADLINE)
+                flush(masters)
+                clock.jump(THIRD)
+                await asyncio.sleep(DEADLINE)
+
+        with pytest.raises(LockLost):
+            await around()
+        assert task.cancelling() == 0
+
+        async def inside() -> None:
+            async with c.lock("inside", auto_extend=True):
+                flush(masters)
+                clock.jump(THIRD)
+                await asyncio.sleep(DEADLINE)
+
+        with pytest.raises(LockLost):
+            await asyncio.wait_for(inside(), DEADLINE)
+        assert task.cancelling() == 0
         await clean(masters)
 
 
