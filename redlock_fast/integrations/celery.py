@@ -26,7 +26,11 @@ from .jobs import IfJobTaken, JobName, check_client, name_of, single_runs
 
 with needs("celery", "celery"):
     from celery import Task, current_task
+    from celery.exceptions import Ignore
     from celery.local import Proxy
+
+#: Why a task has the state REVOKED.
+SKIPPED = "skipped: another run has its lock"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,9 +53,11 @@ def single_run(
         name: The name of the lock, or a function of the task's arguments, without ``self``, that returns it.
             None: the name of the task.
         ttl: The lease in seconds; None: the client's.
-        if_taken: What a run does while another run has the lock. "skip": it returns None. "wait", "raise":
-            as for [`FastRedlock.single_run`][]. "retry": Celery runs the task again later, also if too few
-            masters answer. After ``max_retries`` of the task it fails with Contended or QuorumUnavailable.
+        if_taken: What a run does while another run has the lock. "skip": its state is REVOKED, so that
+            ``AsyncResult.get()`` raises TaskRevokedError, and a chain ends; a call without a worker returns
+            None. "wait", "raise": as for [`FastRedlock.single_run`][]. "retry": Celery runs the task again
+            later, also if too few masters answer. After ``max_retries`` of the task it fails with Contended
+            or QuorumUnavailable.
         countdown: With "retry": the seconds until the next try; None: the task's ``default_retry_delay``.
         once_per: Seconds for which the lock stays after a success, as for [`FastRedlock.single_run`][].
         options: Those of [`FastRedlock.single_run`][].
@@ -92,7 +98,10 @@ def single_run(
                 own = "" if task is None else task.name
                 with made(name_of(name, own, args[bound:], kwargs)) as lock:
                     began = True
-                    return None if lock is None else function(*args, **kwargs)
+                    if lock is not None:
+                        return function(*args, **kwargs)
+                    _skip(task)
+                    return None
             except LockNotAcquired as error:
                 if began or if_taken != "retry" or task is None:
                     raise
@@ -103,6 +112,20 @@ def single_run(
         return run
 
     return decorate
+
+
+def _skip(task: Any) -> None:
+    """End a run that found its lock taken. In a worker a skipped task must not look like a success.
+
+    The message of a task that still runs may be delivered a second time, with the same id: then the result is
+    left to the run that has the lock.
+    """
+    request = None if task is None else task.request
+    if request is None or request.called_directly or request.is_eager:
+        return
+    if not (request.delivery_info or {}).get("redelivered"):
+        task.backend.mark_as_revoked(request.id, SKIPPED, request, store_result=not task.ignore_result)
+    raise Ignore
 
 
 def _task_of(run: Callable[..., Any]) -> Any:

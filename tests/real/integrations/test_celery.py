@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -52,6 +53,50 @@ def test_a_task_with_self_and_without(client: Make, valkey: Masters, app: Any) -
     nothing_left(valkey)
     with c.lock(plain.name, ttl=60.0):
         assert plain.apply([1]).get() is None
+
+
+@pytest.mark.parametrize("redelivered", [False, True])
+def test_a_task_that_a_worker_skips_is_no_success(client: Make, valkey: Masters, redelivered: bool) -> None:
+    """Its result says so, but not that of a second delivery of a task that still runs."""
+    from celery.contrib.testing.worker import start_worker
+    from celery.exceptions import TaskRevokedError
+
+    app = celery.Celery("tests", broker="memory://", backend="cache+memory://", set_as_current=False)
+    app.conf.task_default_queue = uuid.uuid4().hex  # of this test: the broker is that of the process
+    c = client(valkey)
+
+    @app.task(bind=True)
+    @integration.single_run(c, "job")
+    def job(self: Any) -> str:
+        return "done"
+
+    @app.task
+    def after(result: str) -> str:
+        return "after"
+
+    if redelivered:
+
+        @celery.signals.task_prerun.connect(weak=False)
+        def second(task: Any, **_: Any) -> None:
+            task.request.delivery_info["redelivered"] = True
+
+    try:
+        with start_worker(app, perform_ping_check=False, pool="solo", shutdown_timeout=60.0):
+            assert job.delay().get(timeout=60.0) == "done"
+            with c.lock("job", ttl=60.0):
+                skipped = job.delay()
+                chained = (job.s() | after.s()).delay()
+                marker = after.delay("")
+                assert marker.get(timeout=60.0) == "after"
+                if redelivered:
+                    assert skipped.state == "PENDING"
+                else:
+                    with pytest.raises(TaskRevokedError, match="another run has its lock"):
+                        skipped.get(timeout=60.0)
+                assert chained.state == "PENDING", "its first task was skipped"
+    finally:
+        if redelivered:
+            celery.signals.task_prerun.disconnect(second)
 
 
 def test_it_is_tried_again_while_another_run_has_the_lock(client: Make, valkey: Masters, app: Any) -> None:
