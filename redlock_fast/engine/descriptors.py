@@ -11,6 +11,8 @@ import contextlib
 import os
 import socket
 
+#: Why a connection ended whose descriptor is a stranger's.
+NOT_OURS = "its descriptor was closed by another part of this program"
 #: Device and inode.
 FileId = tuple[int, int]
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
+from ..engine.descriptors import NOT_OURS, close_copy, close_own, file_of, is_file
 from ..engine.fork import in_child_of_fork
 from ..wire.resp import NEW, PARTIAL, ProtocolError, resume
 
@@ -39,6 +40,7 @@ class BoundedSocket:
 
     def __init__(self, sock: socket.socket, timeout: float) -> None:
         self._sock = sock
+        self._file = file_of(sock.fileno())  # see ``engine/descriptors.py``
         self._timeout = timeout
         self._waits = True
         self._received = bytearray()
@@ -63,8 +65,20 @@ class BoundedSocket:
         self._replies = 0
         self._bytes = 0
 
+    def _check_ours(self) -> None:
+        if not is_file(self._sock.fileno(), self._file):
+            raise ConnectionError(NOT_OURS)
+
+    def shutdown(self, how: int) -> None:
+        self._check_ours()
+        self._sock.shutdown(how)
+
+    def close(self) -> None:
+        close_own(self._sock, self._file)
+
     def sendall(self, data: Any) -> None:
         self._on_write()
+        self._check_ours()
         self._sock.settimeout(self._timeout)
         self._sock.sendall(data)
 
@@ -103,6 +117,7 @@ class BoundedSocket:
         left = self._deadline - monotonic()
         if left <= 0:
             raise TimeoutError("timed out")
+        self._check_ours()
         self._sock.settimeout(left if self._waits else 0)
         try:
             data = self._sock.recv(RECEIVE_SIZE)
@@ -128,9 +143,7 @@ class BoundedSocket:
 
     def after_fork_in_child(self) -> None:
         """Close the child's copy, without a shutdown that the parent's connection would share."""
-        fd = self._sock.detach()
-        if fd >= 0:
-            os.close(fd)
+        close_copy(self._sock, self._file)
 
 
 #: All bounded sockets that are not released.

@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 import threading
+import traceback
 from pathlib import Path
 
 import daemon  # type: ignore[import-untyped]
@@ -77,4 +78,7 @@ def report(text: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BaseException:  # there is no stderr any more
+        report(traceback.format_exc())

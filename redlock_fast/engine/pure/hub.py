@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from ..clock import monotonic
 from ..contract import FAULT, NOT_ASKED
-from ..descriptors import FileId, close_own, file_of, is_file
+from ..descriptors import NOT_OURS, FileId, close_own, file_of, is_file
 from ..mutex import new_mutex
 from .channel import MasterChannel
 from .connection import Connection
@@ -44,8 +44,6 @@ Step = Callable[[], Moved | None]
 EXPECT_WITHIN = 0.001
 #: After so many seconds without a round, descriptors may be those of other files.
 IDLE = 0.001
-#: Why a connection ended whose descriptor is a stranger's.
-NOT_OURS = "its descriptor was closed by another part of this program"
 #: No wait is longer (seconds): a signal may arrive just before a thread sleeps.
 LONGEST_WAIT = 0.05
 #: While other threads lead, the watch poller only checks at this interval (seconds) whether they still do.
