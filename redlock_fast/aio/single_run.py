@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -42,7 +43,11 @@ class AsyncSingleRun(SingleRunState["AsyncLock"]):
         try:
             self._begin(lock)
             if self._if_taken == "wait":
-                await lock.__aenter__()
+                try:
+                    await lock.__aenter__()
+                except Contended as refused:
+                    self.log_outcome("run-refused", refused, logging.WARNING)
+                    raise
             elif self._skips(await _enter_unless_held(lock)):
                 return None
         except BaseException:

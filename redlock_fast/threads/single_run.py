@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -42,7 +43,11 @@ class SingleRun(SingleRunState["Lock"]):
         try:
             self._begin(lock)
             if self._if_taken == "wait":
-                lock.__enter__()
+                try:
+                    lock.__enter__()
+                except Contended as refused:
+                    self.log_outcome("run-refused", refused, logging.WARNING)
+                    raise
             elif self._skips(enter_unless_held(lock)):
                 return None
             self._granted(lock)

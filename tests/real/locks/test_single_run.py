@@ -64,7 +64,10 @@ def test_a_job_that_runs_elsewhere_is_skipped(
 @both_clients
 @pytest.mark.parametrize("options", [{"if_taken": "raise"}, {"if_taken": "wait", "timeout": 0.01}])
 def test_a_job_that_runs_elsewhere_raises(
-    masters: Masters, connected: MakeClient, options: dict[str, Any]
+    masters: Masters,
+    connected: MakeClient,
+    options: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     one, two = connected(masters), connected(masters)
     run = two.single_run("job", **options)
@@ -77,6 +80,8 @@ def test_a_job_that_runs_elsewhere_raises(
         answered(enter)
     assert answered(enter)
     nothing_left(masters)
+    refused = [vars(one) for one in caplog.records if vars(one).get("event") == "run-refused"]
+    assert {(one["resource"], one["reason"]) for one in refused} == {("job", "held")}
 
 
 @both_clients
