@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
-import uuid
+import json
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.keys import nothing_left
+from support.waiting import PROCESS_DEADLINE
 
 from redlock_fast import ConfigError, Contended, FastRedlock
 from redlock_fast.embedded import Masters
@@ -55,48 +59,21 @@ def test_a_task_with_self_and_without(client: Make, valkey: Masters, app: Any) -
         assert plain.apply([1]).get() is None
 
 
-@pytest.mark.parametrize("redelivered", [False, True])
-def test_a_task_that_a_worker_skips_is_no_success(client: Make, valkey: Masters, redelivered: bool) -> None:
+@pytest.mark.parametrize("delivery", ["first", "redelivered"])
+def test_a_task_that_a_worker_skips_is_no_success(valkey: Masters, engine_name: str, delivery: str) -> None:
     """Its result says so, but not that of a second delivery of a task that still runs."""
-    from celery.contrib.testing.worker import start_worker
-    from celery.exceptions import TaskRevokedError
-
-    app = celery.Celery("tests", broker="memory://", backend="cache+memory://", set_as_current=False)
-    app.conf.task_default_queue = uuid.uuid4().hex  # of this test: the broker is that of the process
-    c = client(valkey)
-
-    @app.task(bind=True)
-    @integration.single_run(c, "job")
-    def job(self: Any) -> str:
-        return "done"
-
-    @app.task
-    def after(result: str) -> str:
-        return "after"
-
-    if redelivered:
-
-        @celery.signals.task_prerun.connect(weak=False)
-        def second(task: Any, **_: Any) -> None:
-            task.request.delivery_info["redelivered"] = True
-
-    try:
-        with start_worker(app, perform_ping_check=False, pool="solo", shutdown_timeout=60.0):
-            assert job.delay().get(timeout=60.0) == "done"
-            with c.lock("job", ttl=60.0):
-                skipped = job.delay()
-                chained = (job.s() | after.s()).delay()
-                marker = after.delay("")
-                assert marker.get(timeout=60.0) == "after"
-                if redelivered:
-                    assert skipped.state == "PENDING"
-                else:
-                    with pytest.raises(TaskRevokedError, match="another run has its lock"):
-                        skipped.get(timeout=60.0)
-                assert chained.state == "PENDING", "its first task was skipped"
-    finally:
-        if redelivered:
-            celery.signals.task_prerun.disconnect(second)
+    script = Path(__file__).parents[2] / "support" / "worker_celery_skip.py"
+    done = subprocess.run(
+        [sys.executable, str(script), engine_name, delivery, *valkey.urls],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=PROCESS_DEADLINE,
+    )
+    shown = {"alone": "done", "skipped": "PENDING", "chained": "PENDING"}
+    if delivery == "first":
+        shown |= {"skipped": "REVOKED", "error": "skipped: another run has its lock"}
+    assert json.loads(done.stdout.splitlines()[-1]) == shown
 
 
 def test_it_is_tried_again_while_another_run_has_the_lock(client: Make, valkey: Masters, app: Any) -> None:
