@@ -14,26 +14,25 @@ from ..key_scan import Servers
 from ..output import print_error
 from ..settings import Settings
 from ..tables import show
-from .records import Answer, answer_of
+from .records import answers_of
 
 
 def status_of_present(options: argparse.Namespace, settings: Settings) -> int:
     """Print the records, and the lists of a change that is under way. Returns 0, or 69 without a quorum."""
     reading = settings.reading()
     with Servers(reading.targets, reading.timeout) as servers:
-        found = list(servers.each(lambda server: answer_of(server, reading.prefix), reading.timeout))
-        rows = zip(servers.all, found, strict=True)
-        masters = [_row(server.name, server.error, one) for server, one in rows]
-    answered = sum(one is not None for one in found)
-    code = 0 if answered >= quorum(len(masters)) else exit_codes.UNAVAILABLE
-    records = [one.record for one in found if one is not None and one.record]
-    latest = max(records, key=lambda record: record.epoch, default=None)
+        answers = answers_of(servers, reading.prefix, reading.timeout)
+        records = {n: one.record for n, one in answers.items() if one.record and one.record.epoch}
+        masters = [_row(one.name, one.error, records.get(n)) for n, one in enumerate(servers.all)]
+    code = 0 if len(answers) >= quorum(len(masters)) else exit_codes.UNAVAILABLE
+    latest = max(records.values(), key=lambda record: record.epoch, default=None)
     why = "" if not code else f"too few of {len(masters)} masters answered"
     change = _change_of(latest)
     if options.json:
         print(json.dumps({"command": "status", "code": code, "why": why, "masters": masters, **change}))
         return code
-    show(("master", "epoch", "clients may be", "error"), [[*map(str, one.values())] for one in masters])
+    rows = [["-" if cell in (None, "") else str(cell) for cell in one.values()] for one in masters]
+    show(("master", "epoch", "clients may be", "error"), rows)
     print()
     if why:
         print_error(f"status: {why}")
@@ -45,11 +44,9 @@ def status_of_present(options: argparse.Namespace, settings: Settings) -> int:
     return code
 
 
-def _row(name: str, error: str, answer: Answer | None) -> dict[str, Any]:
-    record = answer.record if answer is not None else None
-    steps = " or ".join(record.steps) if record and record.old else "-"
-    epoch = record.epoch if record else "-"
-    return {"name": name, "epoch": epoch, "steps": steps, "error": clean(error) or "-"}
+def _row(name: str, error: str, record: Record | None) -> dict[str, Any]:
+    steps = " or ".join(record.steps) if record and record.old else None
+    return {"name": name, "epoch": record.epoch if record else None, "steps": steps, "error": clean(error)}
 
 
 def _change_of(record: Record | None) -> dict[str, list[str]]:

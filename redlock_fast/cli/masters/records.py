@@ -140,8 +140,7 @@ class Masters:
 
     def read(self) -> Reading:
         self.servers.begin_again()
-        found = self.servers.each(lambda server: answer_of(server, self._prefix), self._timeout)
-        answers = {master: one for master, one in enumerate(found) if one is not None}
+        answers = answers_of(self.servers, self._prefix, self._timeout)
         records = {master: one.record for master, one in answers.items() if one.record and one.record.epoch}
         newest = max(records.values(), key=lambda one: one.epoch, default=None)
         ids = self._ids(answers, newest)
@@ -261,7 +260,13 @@ def phase_of(record: Record, old: frozenset[str], new: frozenset[str]) -> Phase 
     return Phase.FOREIGN if record.id in lists[0] | lists[1] else None
 
 
-def answer_of(server: Server, key_prefix: bytes) -> Answer:
+def answers_of(servers: Servers, key_prefix: bytes, timeout: float) -> dict[int, Answer]:
+    """The answers by the numbers of the masters, without those that fail or exceed ``timeout`` seconds."""
+    found = servers.each(lambda server: _answer_of(server, key_prefix), timeout)
+    return {master: one for master, one in enumerate(found) if one is not None}
+
+
+def _answer_of(server: Server, key_prefix: bytes) -> Answer:
     key = record_key(key_prefix)
     data, about, clients = server.ask(
         [(b"GET", key), (b"INFO", b"server"), (b"INFO", b"clients")], errors=True

@@ -20,7 +20,7 @@ from .. import exit_codes
 from ..key_scan import Servers
 from ..output import print_error
 from ..settings import Settings
-from .records import Answer, answer_of, write_record
+from .records import Answer, answers_of, write_record
 
 QUESTION = """\
 No change of the masters may be under way, and none may have ended since these masters lost their records.
@@ -34,8 +34,7 @@ def restore(options: argparse.Namespace, settings: Settings) -> int:
     reading = settings.reading()
     with Servers(reading.targets, reading.timeout) as servers:
         names = [server.name for server in servers.all]
-        found = servers.each(lambda server: answer_of(server, reading.prefix), reading.timeout)
-        answers = {n: answer for n, answer in enumerate(found) if answer is not None}
+        answers = answers_of(servers, reading.prefix, reading.timeout)
         if len(answers) < quorum(len(names)):
             errors = [f"; {clean(one.name)}: {clean(one.error)}" for one in servers.all if one.error]
             why = f"too few of {len(names)} masters answered"
