@@ -490,7 +490,7 @@ class Hub:
                 self._send(connection)
             if connection.failure:
                 timeout = 0.0
-        poll, began = self.poller.poll, monotonic()
+        poll = self.poller.poll
         if timeout <= 0:
             events = poll(0)
         elif timeout <= EXPECT_WITHIN:
@@ -499,7 +499,7 @@ class Hub:
             events = self.safe_points.wait(poll, timeout * 1000)
         if me.generation != self.generation:
             return None  # the descriptors belong to other connections now
-        kicked, late = False, monotonic() - began > IDLE
+        kicked, late = False, timeout > EXPECT_WITHIN  # the poll may have been long
         for fd, event in events:
             readable = self.by_fd.get(fd)
             if late and readable is not None and not self.is_ours(readable.sock):
