@@ -374,3 +374,24 @@ def test_replies() -> None:
     assert "damaged" in module.seen(ResponseError("WRONGTYPE Operation against")).error
     with pytest.raises(ResponseError):
         module.seen(ResponseError("LOADING"))
+
+
+def test_masters_that_another_client_lists_by_other_names(servers: Servers) -> None:
+    """Each master was read before the other client wrote its record, or after that: all orders.
+
+    Catches: a master that was read too early counts as one of another list, which is a ConfigError.
+    """
+    aliases = [f"alias{n}:6379/0" for n in range(N)]
+    listed = members({first_id(alias): alias for alias in aliases})
+    for early in itertools.product([True, False], repeat=N):
+        late = One(servers)
+        for state, alias, before in zip(late.states, aliases, early, strict=True):
+            record = encode(Record(first_id(alias), 1, 60_000, STEADY, (), listed, True))
+            servers.data[state.target.name] = record
+            if not before:
+                state.learn(module.seen(record), boot_time())
+        late.judge()
+        assert not late.records.verdict.wrong, early
+        late.write()
+        assert late.votes() == [True] * N, early
+        assert [decode(servers.data[state.target.name]).new for state in late.states] == [listed] * N
