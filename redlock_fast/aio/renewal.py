@@ -194,7 +194,7 @@ class BodyTask:
 
 
 def caller_of(task: asyncio.Task[Any]) -> asyncio.Task[Any] | None:
-    """The task that waits in ``asyncio.wait_for`` for the end of ``task``; None: there is none."""
+    """The other task that waits inside ``asyncio.wait_for`` until ``task`` ends; None: there is none."""
     private: Any = task
     waiters = [
         each.args[0]

@@ -1,8 +1,8 @@
-"""The file that a descriptor is of.
+"""Which open file the number of a descriptor stands for: its device and inode.
 
-A program may close descriptors that it did not open, as a daemon does, and get their numbers for files of
-its own. So a number is compared with its file before it is used after idle time: a stranger's descriptor is
-neither written to, nor read, nor closed. The twin of ``src/descriptor.h``.
+A program may close our descriptors, as a daemon does, and the system then gives their numbers to files of the
+program. So the file behind a number is compared before the number is used after idle time. If it is another
+file, nothing is written to it, read from it, or closed. The twin of ``src/descriptor.h``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def is_file(fd: int, file: FileId) -> bool:
 
 
 def close_own(sock: socket.socket, file: FileId) -> None:
-    """Close ``sock``, unless its descriptor is a stranger's by now."""
+    """Close ``sock``, unless the number of its descriptor stands for another file by now."""
     if is_file(sock.fileno(), file):
         sock.close()
     else:
@@ -39,7 +39,10 @@ def close_own(sock: socket.socket, file: FileId) -> None:
 
 
 def close_copy(sock: socket.socket, file: FileId) -> None:
-    """As ``close_own``, for a child's copy: without the TLS layer, and without a shutdown."""
+    """As ``close_own``, for the copy of its parent's socket that a child of fork has.
+
+    Nothing of TLS is sent, and there is no shutdown: both would end the connection of the parent.
+    """
     ours, fd = is_file(sock.fileno(), file), sock.detach()
     if ours:
         with contextlib.suppress(OSError):  # a thread that does not exist in the child may have closed it

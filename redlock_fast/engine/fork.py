@@ -48,7 +48,7 @@ def _take_steps() -> None:
 
 
 def will_fork_unseen() -> bool:
-    """Whether this process is one of uWSGI that forks its workers next, in C.
+    """Whether this is a master process of uWSGI that has the application, and will fork its workers, in C.
 
     CPython may hang in such a worker, if this process has threads: one of them may have the GIL at that
     moment, and the worker lacks that thread.
@@ -60,7 +60,10 @@ def will_fork_unseen() -> bool:
 
 
 def forget_parent() -> None:
-    """Take all steps, in a child that no hook of Python has seen."""
+    """Do what the hooks below would have done, in a child that was forked in C.
+
+    It drops the connections, threads, leases and mutexes of the parent.
+    """
     _block_signals()
     _take_steps()
 

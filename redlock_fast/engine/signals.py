@@ -37,7 +37,9 @@ def block_signals() -> Any:
 
 @contextlib.contextmanager
 def signals_blocked() -> Iterator[Any]:
-    """No signal handler runs in the block, which starts a thread. Yields the mask of before, for that thread.
+    """Block all signals in this thread while the block starts another thread.
+
+    Yields the mask of before, which the new thread restores when it calls the program's code.
 
     A handler that raises inside ``Thread.start`` leaves a lock of Python 3.11 taken, and each later start of
     a thread waits for that lock without end. The new thread inherits that all signals are blocked.

@@ -89,7 +89,10 @@ def release(lock: LockState, masters: Masters, only: Lease | None = None) -> boo
 def exit_lock(
     lock: Any, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
 ) -> None:
-    """The end of ``with lock``: ``lock._exit``, and the release if a handler raises at its entry."""
+    """The end of ``with lock``: ``Lock._exit`` releases the lock.
+
+    If a signal handler raises just when ``_exit`` is entered, before it can release the lock, this does so.
+    """
     lease = lock._lease
     try:
         lock._exit(error)

@@ -125,7 +125,10 @@ class ThreadRenewal(Renewal):
             log_error("on-lost-error")
 
     def _stand_by(self) -> None:
-        """Wait while calls begin in time. Then make the next ones."""
+        """Wait for as long as the other threads begin a call of ``on_lost`` every LATE seconds.
+
+        If they do not, because a callback takes long, make the next calls in this thread.
+        """
         while True:
             with self.mutex:
                 begun = self._begun
