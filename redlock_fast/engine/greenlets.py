@@ -9,11 +9,24 @@ from __future__ import annotations
 
 import select
 import socket
+import sys
 import threading
+import weakref
+from typing import Protocol
 
 from ..errors import ConfigError
 
 LIBRARIES = ("gevent", "eventlet")
+
+
+class MadeBefore(Protocol):
+    """What was made before gevent patched, and cannot be used afterwards."""
+
+    def check_patch(self) -> None:
+        """Raise ConfigError if a library has patched threads since this was made."""
+
+
+_made_before: weakref.WeakSet[MadeBefore] = weakref.WeakSet()
 
 
 def patched_by() -> str:
@@ -34,6 +47,29 @@ def check_patches() -> None:
             f"{library} patched only a part of sockets, select and threads: "
             f"call {library}.monkey.patch_all() without exceptions before a client is made"
         )
+
+
+def check_at_patch(made: MadeBefore) -> None:
+    """Call ``made.check_patch`` when gevent patches, if this program has imported gevent.
+
+    A worker of gunicorn patches after the application was loaded. A ConfigError ends its start there, and
+    not each of its requests.
+    """
+    if "gevent" not in sys.modules or patched_by():
+        return
+    from gevent import events
+
+    _made_before.add(made)
+    if _check_all not in events.subscribers:
+        events.subscribers.append(_check_all)
+
+
+def _check_all(event: object) -> None:
+    from gevent import events
+
+    if isinstance(event, events.GeventDidPatchAllEvent):
+        for made in list(_made_before):
+            made.check_patch()
 
 
 def _patches() -> list[str]:

@@ -21,7 +21,7 @@ from ..algorithm.policy import Policy, lease_clock
 from ..engine.condition import Condition
 from ..engine.contract import FLUSHED, MAX_MASTERS, Engine
 from ..engine.fork import will_fork_unseen
-from ..engine.greenlets import patched_by
+from ..engine.greenlets import check_at_patch, patched_by
 from ..engine.mutex import new_mutex
 from ..engine.signals import restore_signals, signals_blocked
 from ..errors import ConfigError
@@ -104,6 +104,7 @@ class Connector:
         # SimpleQueue.put may be called anywhere: in signal handlers, finalizers and callbacks.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._patched_by = patched_by()
+        check_at_patch(self)
         self._former = FormerLists(settings.guard.max_ttl)
         self._idle = False  # the thread sleeps for IDLE_TICK
         self._run_by = math.inf  # when the thread wants to run next
@@ -142,12 +143,16 @@ class Connector:
         """Whether the client was closed, or a child of fork has replaced this connector."""
         return self.client_state.closed or self.generation != self.client_state.generation()
 
-    def start(self) -> None:
-        """Begin to connect in the background; does nothing the second time. Raises ConfigError."""
-        if self._patched_by != patched_by():
+    def check_patch(self) -> None:
+        """Raise ConfigError if a library has patched threads since this client was made."""
+        if self._patched_by != patched_by() and not self.ended():
             raise ConfigError(
                 f"{patched_by()} patched threads after this client was made: patch before the first client"
             )
+
+    def start(self) -> None:
+        """Begin to connect in the background; does nothing the second time. Raises ConfigError."""
+        self.check_patch()
         with self.mutex:
             # is_alive: a signal handler that raised may have interrupted start() before the thread began.
             if (self._thread is None or not self._thread.is_alive()) and not self.ended():

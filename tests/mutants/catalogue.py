@@ -1559,6 +1559,11 @@ GREENLETS = [
         ("half-a-patch", "        check_patches()\n", ""),
     ),
     *of(
+        "redlock_fast/engine/greenlets.py",
+        judges("real/threads/gevent") + "::test_a_worker_of_gunicorn_that_patches_after_its_client_was_made",
+        ("a-late-patch-is-found-at-each-request", "            made.check_patch()\n", "            pass\n"),
+    ),
+    *of(
         "redlock_fast/threads/driver.py",
         judges("unit/threads/driver"),
         (

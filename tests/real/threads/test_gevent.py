@@ -89,3 +89,16 @@ def test_the_end_of_the_process_releases(valkey: Masters) -> None:
 def test_asyncio_beside_gevent_is_refused(valkey: Masters) -> None:
     printed = run("loop", valkey)
     assert printed == "gevent removes epoll and kqueue, and asyncio clients need one: use FastRedlock"
+
+
+def test_a_worker_of_gunicorn_that_patches_after_its_client_was_made(tmp_path: Path, valkey: Masters) -> None:
+    """Catches: a server that starts, and then answers each request with the ConfigError."""
+    pytest.importorskip("gunicorn", reason="gunicorn is not installed: pip install -e '.[integrations-test]'")
+    (tmp_path / "shop.py").write_text(
+        f"import redlock_fast\nclient = redlock_fast.FastRedlock({valkey.urls!r})\napplication = print\n"
+    )
+    options = ["--preload", "-k", "gevent", "--bind", f"unix:{tmp_path / 'http'}"]
+    command = [sys.executable, "-m", "gunicorn", *options, "shop:application"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PROCESS_DEADLINE)
+    assert done.returncode == 3, done.stderr
+    assert "ConfigError: gevent patched threads after this client was made" in done.stderr
