@@ -1,19 +1,17 @@
 """One waiter is woken: can a waiter sleep although the lock is free and it is its turn?
 
-The library does not wait like this yet: every waiter watches the lock, and a release wakes all of them. This
-is the rule by which a release will wake one.
-
 Each master has the lock's owner, a queue of places by ticket, and for each place that is not the first a
 *wait key*. A waiter that is not the first on a quorum watches its own wait keys only, and only the first one
 watches the lock. Whatever makes a place the first deletes its wait key, which the server pushes to the
 waiter: this passes the turn on. Reading and arming are one command. A waiter joins with one above the largest
-ticket of each master; if masters report different tickets, it writes the largest to all of them. After its
-grant by a quorum a client leaves the queue; it releases the lock later. A strict (fair) lock is granted on a
-master only to the first place, any other lock to whoever asks.
+ticket of each master; if masters report different tickets, it writes the largest to all of them. Its place
+stays until it releases the lock, and both end in one step. A strict (fair) lock is granted on a master only
+to the first place, any other lock to whoever asks.
 
 Violations: two holders; no step is left, and a waiter sleeps (only the refresh of its place would end that);
 of strict locks, a client gets the lock that joined after the ticket of a living waiter was on a quorum. The
-dead are told by a refresh: it is allowed only while a dead client has a place.
+dead, and holders whose release was lost, are found by a refresh: it is allowed only while such a client has a
+place.
 """
 
 from __future__ import annotations
@@ -45,7 +43,8 @@ class Rules:
         strict: The lock is fair.
         reads: Arming also reads. Else only what the join replied is known.
         counts_read: A wait key that is missing when it is armed counts. Else only pushes do.
-        passes: Leaving deletes the wait key of the new first place.
+        keeps: The place of a holder stays. Else each master removes it at its grant.
+        passes: A release deletes the wait key of the new first place.
         lost, pushes, deaths: How many requests and pushes are lost, and how many clients die.
         late: A quorum decides a round; else all replies do.
     """
@@ -54,6 +53,7 @@ class Rules:
     strict: bool = False
     reads: bool = True
     counts_read: bool = True
+    keeps: bool = True
     passes: bool = True
     lost: int = 0
     pushes: int = 0
@@ -89,7 +89,7 @@ def places(rules: Rules) -> Model:
             yield put(masters, m, master), clients, lost, pushes - 1, deaths
 
     def purged(queue: State, clients: State) -> State:
-        return tuple(place for place in queue if clients[place[1]][0] != DEAD)
+        return tuple(place for place in queue if clients[place[1]][0] not in (DEAD, DONE))
 
     def joined(master: State, c: int, ticket: int, clients: State) -> tuple[State, int, str]:
         """The master with the place, what it reports, and whether that is the first."""
@@ -113,18 +113,20 @@ def places(rules: Rules) -> Model:
             return ((c if yes else owner, queue, flags, own, locks), 0, yes), ticket, YES if yes else FIRST
         living = purged(queue, state[1])
         if phase == TRY and owner == FREE and (not living or living[0][1] == c):
+            living = living if rules.keeps else tuple(place for place in living if place[1] != c)
             return ((c, living, flags, own, locks), master[2] & ~flags, True), ticket, YES
         (_, queue, flags, *_), ticket, word = joined(master, c, ticket, state[1])
         return ((owner, queue, flags, own, locks), master[2] & ~flags & ~(1 << c), False), ticket, word
 
-    def left(master: State, c: int) -> tuple[State, int, bool]:
-        owner, queue, flags, own, locks = master
-        queue = tuple(place for place in queue if place[1] != c)
-        after = flags & ~(1 << queue[0][1]) if queue and rules.passes else flags
-        return (owner, queue, after & ~(1 << c), own, locks), flags & ~after & ~(1 << c), False
-
     def released(master: State, c: int) -> tuple[State, int, bool]:
         return ((FREE, *master[1:]), 0, True) if master[0] == c else (master, 0, False)
+
+    def left(master: State, c: int) -> tuple[State, int, bool]:
+        """The release of a holder: its key and its place go."""
+        (owner, queue, flags, own, locks), _, was_owner = released(master, c)
+        queue = tuple(place for place in queue if place[1] != c)
+        after = flags & ~(1 << queue[0][1]) if queue and rules.passes else flags
+        return (owner, queue, after & ~(1 << c), own, locks), flags & ~after & ~(1 << c), was_owner
 
     def successors(state: State) -> Iterator[tuple[str, State]]:
         for c in everyone:
@@ -175,9 +177,6 @@ def places(rules: Rules) -> Model:
                     yield f"gives {m} back", become(after, phase, mark(words, m, BEHIND))
             if phase == HELD and words[m] == "?":
                 for after in executed(state, m, left(masters[m], c)):
-                    yield f"leaves the queue of {m}", become(after, phase, mark(words, m, "l"))
-            if phase == HELD and "r" in words + "r" * (words.count("l") == 3) and words[m] == "l":
-                for after in executed(state, m, released(masters[m], c)):
                     yield f"releases {m}", become(after, phase, mark(words, m, "r"))
                 if lost:
                     after = (masters, clients, lost - 1, pushes, deaths)
@@ -189,7 +188,7 @@ def places(rules: Rules) -> Model:
         if deaths and phase in (OWN, LOCK, TRY, BACK, HELD) and rules.roles[c] == "w":
             yield "dies", become((masters, clients, lost, pushes, deaths - 1), DEAD)
         if phase in (OWN, LOCK) and any(
-            clients[other][0] == DEAD for master in masters for _, other in master[1] if other != c
+            clients[other][0] in (DEAD, DONE) for master in masters for _, other in master[1] if other != c
         ):
             yield "refreshes its place", become(state, JOIN, told=(0, 0, 0))
 
@@ -233,15 +232,10 @@ def places(rules: Rules) -> Model:
         if phase == BACK and YES not in words:
             if not waits:
                 yield "gives up", become(state, DONE)
-            elif rules.strict:
-                yield "joins again", become(state, JOIN, told=(0, 0, 0))
             else:
-                yield "watches the lock again", become(state, LOCK)
-        if phase in (OWN, LOCK) and words.count(KNOWN_FREE) >= QUORUM:
-            if phase == OWN:
-                yield "is the first", become(state, LOCK, "".join(LATE if w == LATE else "?" for w in words))
-            elif LATE not in words:
-                yield "tries", become(state, TRY, told=(0, 0, 0))
+                yield "joins again", become(state, JOIN, told=(0, 0, 0))
+        if phase in (OWN, LOCK) and words.count(KNOWN_FREE) >= QUORUM and LATE not in words:
+            yield "tries", become(state, TRY, told=(0, 0, 0))
         if phase == HELD and words == "rrr":
             yield "is done", become(state, DONE)
 
@@ -249,7 +243,7 @@ def places(rules: Rules) -> Model:
         """All masters that answered must have one ticket; then it waits for its turn, or for the lock."""
         phase, _, _, told, _ = state[1][c]
         if phase == TRY and not rules.strict:
-            yield "watches the lock again", become(state, LOCK)
+            yield "joins again", become(state, JOIN, told=(0, 0, 0))
             return
         numbers = {told[m] for m in MASTERS if words[m] in (FIRST, BEHIND)}
         if len(numbers) > 1:
@@ -324,5 +318,8 @@ CASES = [
     case("the rule: a waiter, a caller without a place", Rules("wb")),
     case("arms without reading", Rules(reads=False), "asleep", quick=False),
     case("counts pushes only", Rules(counts_read=False), "asleep", quick=False),
-    case("leaving passes no turn on", Rules(passes=False), "asleep", quick=False),
+    case("a release passes no turn on", Rules(passes=False), "asleep", quick=False),
+    case("the rule: a foreign holder, two waiters, a fair lock", Rules("hww", True), quick=False),
+    case("the rule: two waiters, a fair lock, late", Rules("ww", True, lost=1, late=True), quick=False),
+    case("a grant removes the place", Rules("hww", True, keeps=False, lost=1), "overtakes", quick=False),
 ]
