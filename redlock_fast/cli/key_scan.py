@@ -29,6 +29,8 @@ MAX_TOKEN = 128
 #: The name and the value of a counter of fencing tokens.
 COUNTER = re.compile(rb"\{.*\}:f", re.DOTALL)
 COUNT = re.compile(rb"-?\d+")
+#: The key that a client watches while it waits in a queue (``wire/scripts.py``).
+WAIT_KEY = re.compile(rb"\{.*\}:b:.*", re.DOTALL)
 
 #: Limits for one master: bytes until ``begin_again``, bytes of a name, items of an array, bytes of a line.
 MAX_BYTES = 64 << 20
@@ -236,11 +238,11 @@ def _add_names(found: set[bytes], reply: Any) -> bytes:
 
 
 def _lock(name: bytes, value: Any, left: Any) -> tuple[bytes, int] | None:
-    """Token and time left, if the value may be a token, will expire, and is no counter of fencing tokens."""
+    """Token and time left, if the value may be a token and will expire, and the key is that of a lock."""
     if not isinstance(value, bytes) or not 1 <= len(value) <= MAX_TOKEN:
         return None
-    counter = COUNTER.fullmatch(name) and COUNT.fullmatch(value)
-    return (value, left) if isinstance(left, int) and left > 0 and not counter else None
+    other = WAIT_KEY.fullmatch(name) or (COUNTER.fullmatch(name) and COUNT.fullmatch(value))
+    return (value, left) if isinstance(left, int) and left > 0 and not other else None
 
 
 class Servers:

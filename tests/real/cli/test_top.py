@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -89,11 +90,17 @@ def test_urls_that_ask_for_resp3(valkey: Masters) -> None:
 
 
 def test_callers_in_the_queue_of_a_fair_lock(valkey: Masters) -> None:
-    one, two = FastRedlock(valkey.urls, **PATIENT), FastRedlock(valkey.urls, **PATIENT)
-    with one, two, one.lock("orders:42", TTL, fair=True):
-        waiting = start(lambda: two.lock("orders:42", TTL, fair=True).acquire())
-        eventually(lambda: _queue(valkey) == 1, "it is in the queue", deadline=3 * DEADLINE)
-    assert waiting.exception(DEADLINE) or waiting.result()
+    """The keys that they watch are no locks."""
+    clients = [FastRedlock(valkey.urls, **PATIENT) for _ in range(3)]
+    with contextlib.ExitStack() as stack:
+        one, *others = [stack.enter_context(client) for client in clients]
+        stack.enter_context(one.lock("orders:42", TTL, fair=True))
+        waiting = [start(client.lock("orders:42", TTL, fair=True).acquire) for client in others]
+        eventually(lambda: _queue(valkey) == 2, "they are in the queue", deadline=3 * DEADLINE)
+        _, out, _ = Command(valkey).run("locks", "--json")
+        assert [found["lock"] for found in json.loads(out)["locks"]] == ["orders:42"]
+    for acquire in waiting:
+        assert acquire.exception(DEADLINE) or acquire.result()
 
 
 def _queue(masters: Masters) -> int:
