@@ -2,7 +2,8 @@
 
     python benchmarks/contention.py [--only plain,fair] [--processes 1,8,32,100] [--hold 0,1,10]
                                     [--callers 100] [--seconds 3] [--engine native]
-    python benchmarks/contention.py --verdicts
+    python benchmarks/contention.py --verdicts [--write]
+    python benchmarks/contention.py --only redlock-ng
 
 Five Valkey masters. Each process has one client with one caller, which acquires, holds the lock for some
 milliseconds, releases it, and acquires again. "100 x 100" is 100 clients with 100 callers each, as asyncio
@@ -10,7 +11,9 @@ tasks of four processes. Commands are all that the masters executed, those insid
 not depend on the machine. Rates are given as a part of the rate of one process in the same run.
 
 ``--verdicts`` also prints the numbers that were set as bars for one waiter that is woken, and whether each is
-reached. The time from a release to the next grant is that of waiting.py.
+reached; ``--write`` puts the table into docs/waiting.md, with a plot. The time from a release to the next
+grant is that of waiting.py. Another library must be installed to be measured: it waits in its own way, and is
+asked again until it has the lock.
 """
 
 from __future__ import annotations
@@ -19,12 +22,17 @@ import argparse
 import asyncio
 import math
 import multiprocessing
+import os
+import platform
 import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import document
+import libraries
+import plot
 import redis
 
 from redlock_fast import AsyncFastRedlock, FastRedlock
@@ -50,6 +58,15 @@ KINDS: dict[str, Callable[[Any, int], Any]] = {
     ),
     f"semaphore of {PERMITS}": lambda client, number: client.semaphore(KEY, PERMITS, TTL),
     "multilock of 2": lambda client, number: client.multilock([KEY, f"{KEY}-2"], TTL),
+}
+
+
+#: Other libraries: how each of them is opened.
+PEERS: dict[str, Callable[..., Any]] = {
+    "redlock-py": libraries.redlock_py,
+    "redlock-ng": libraries.redlock_ng,
+    "pottery": libraries.pottery,
+    "redis-py, one master": libraries.one_master,
 }
 
 
@@ -106,13 +123,12 @@ def cpu_time() -> float:
 def thread_caller(urls: list[str], engine: str, cell: Cell, number: int, window: Window) -> Part:
     """A process with one client and one caller."""
     grants, waits, cpu = 0, list[float](), 0.0
-    with FastRedlock(urls, engine=engine, node_timeout=5.0) as client:
-        client.connect()
-        lock = KINDS[cell.kind](client, number)
+    with opened(urls, engine, cell.kind, number) as (acquire, release):
         time.sleep(max(0.0, window.start - time.monotonic()))
         while (asked := time.monotonic()) < window.end:
             cpu = cpu or (cpu_time() if asked >= window.begin else 0.0)
-            if not lock.acquire(timeout=window.end + 1.0 - asked):
+            held = acquire(window.end + 1.0 - asked)
+            if not held:
                 waits.append(time.monotonic() - max(asked, window.begin))
                 break
             if window.begin <= (granted := time.monotonic()) < window.end:
@@ -120,8 +136,28 @@ def thread_caller(urls: list[str], engine: str, cell: Cell, number: int, window:
                 waits.append(granted - asked)
             if cell.hold:
                 time.sleep(cell.hold / 1e3)
-            lock.release()
+            release(held)
         return Part([grants], waits, cpu_time() - cpu)
+
+
+@contextmanager
+def opened(urls: list[str], engine: str, kind: str, number: int) -> Iterator[tuple[Any, Any]]:
+    """``acquire(seconds)``, false when the time has ended, and ``release(what acquire returned)``."""
+    if kind in PEERS:
+        with PEERS[kind](urls) as peer:
+
+            def again_and_again(seconds: float) -> Any:
+                end = time.monotonic() + seconds
+                while not (held := peer.acquire(KEY)) and time.monotonic() < end:
+                    pass
+                return held
+
+            yield again_and_again, peer.release
+    else:
+        with FastRedlock(urls, engine=engine, node_timeout=5.0) as client:
+            client.connect()
+            lock = KINDS[kind](client, number)
+            yield lambda seconds: lock.acquire(timeout=seconds), lambda held: lock.release()
 
 
 def task_callers(urls: list[str], engine: str, cell: Cell, clients: int, window: Window) -> Part:
@@ -330,6 +366,21 @@ def main() -> None:
             print(line(cell, rows[cell], None), flush=True)
     if options.verdicts:
         print("\n" + "\n".join(verdicts(rows)))
+    if options.write:
+        lines = [line(cell, row, rows.get(Cell(cell.kind, 1, 1, cell.hold))) for cell, row in rows.items()]
+        document.paste(document.WAITING, "contention", "\n".join([describe(options), "", HEADER, *lines]))
+        if plot.INSTALLED:
+            (document.DOCS / "grants-by-clients.svg").write_text(plot.contention(rows))
+
+
+def describe(options: argparse.Namespace) -> str:
+    return (
+        "`python benchmarks/contention.py --verdicts --write`: five Valkey masters, "
+        f"{options.engine} engine, Python {platform.python_version()}, {os.cpu_count()} cores, "
+        f"{options.seconds:g} s for each line. "
+        "Each client is a process with one caller, which holds the lock and asks for it again; of 100 x 100, "
+        "a client with 100 tasks. Commands: all that the five masters executed, those in scripts included."
+    )
 
 
 def parse() -> argparse.Namespace:
@@ -346,6 +397,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--verdicts", action="store_true", help="plain and fair, 1 to 100 processes, 100 x 100"
     )
+    parser.add_argument("--write", action="store_true", help="into docs/waiting.md")
     options = parser.parse_args()
     if options.verdicts:
         options.only, options.processes, options.hold, options.callers = (
@@ -354,7 +406,8 @@ def parse() -> argparse.Namespace:
             [1.0],
             100,
         )
-    options.only = [kind for kind in KINDS if kind.split()[0].strip(",") in options.only]
+    only = options.only
+    options.only = [kind for kind in (*KINDS, *PEERS) if {kind, kind.split()[0].strip(",")} & {*only}]
     return options
 
 

@@ -10,7 +10,11 @@ PERFORMANCE = DOCS / "performance.md"
 WAITING = DOCS / "waiting.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 #: The blocks of each document.
-BLOCKS = {PERFORMANCE: ("plots", "bench", "scaling"), CONTRIBUTING: ("thresholds",), WAITING: ("waiters",)}
+BLOCKS = {
+    PERFORMANCE: ("plots", "bench", "scaling"),
+    CONTRIBUTING: ("thresholds",),
+    WAITING: ("contention", "waiters"),
+}
 
 
 def paste(path: Path, block: str, body: str) -> None:

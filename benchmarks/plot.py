@@ -99,6 +99,29 @@ def waiters(rows: dict[tuple[str, int, int], dict[str, float]]) -> str:
     return svg(draw, 4.0)
 
 
+#: Grants a second with a hold of 1 ms before a release woke one waiter (2026-11-24, the same machine).
+HERD = {"plain": {1: 801, 8: 690, 32: 327, 100: 88}, "fair": {1: 763, 8: 588, 32: 482, 100: 296}}
+
+
+def contention(rows: dict[Any, Any]) -> str:
+    """Grants a second by the number of processes that want one lock, now and when all waiters were woken."""
+
+    def draw(axes: Any) -> None:
+        for kind, color in (("plain", "#0b62d6"), ("fair", "#0e9a8a")):
+            own = [cell for cell in rows if (cell.kind, cell.callers) == (kind, 1)]
+            found = [(cell.clients, rows[cell].rate) for cell in own]
+            axes.plot(*zip(*found, strict=True), label=kind, marker="o", markersize=4, color=color)
+            before = list(HERD[kind].items())
+            axes.plot(*zip(*before, strict=True), label=f"{kind}, all woken", linestyle="--", color=color)
+        axes.set_xscale("log")
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("processes that want the lock, which each holds for 1 ms")
+        axes.set_title("Grants a second")
+        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+
+    return svg(draw, 4.0)
+
+
 #: The bars of the overview: the best of this library, and all peers that were measured.
 OVERVIEW = {
     "caller": ("One caller: acquire + release, µs (less is better)", "p50", ("native", "python")),
