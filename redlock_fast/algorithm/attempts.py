@@ -11,7 +11,8 @@ import math
 from collections.abc import Generator
 from typing import Any
 
-from ..engine.contract import BACKLOG, NO_REPLY, NOT_ASKED, Votes
+from ..engine.contract import BACKLOG, NO_REPLY, NOT_ASKED, Request, Votes
+from .crowds import COURTESY, LONG_QUEUE, REFUSED_ROUNDS
 from .effects import Effect, Sleep, WaitForChange, WaitForReconnect, WaitForTurn, send, send_no_reply
 from .lease import AcquireFailure
 from .local_queue import QueueEntry
@@ -47,6 +48,8 @@ class RetryLoop:
     spare: float = math.inf  # seconds until the last round must begin
     entry: QueueEntry | None = None
     notified: bool = False  # whether a watch that ended before its time preceded the present round
+    unreleased: bool = False  # whether the last round must still be undone
+    unqueued: LockKind | None = None  # the plain lock whose caller has a place in a queue
     _refusal: AcquireFailure | None = None
 
     def __init__(
@@ -60,7 +63,7 @@ class RetryLoop:
     ) -> None:
         self.policy = policy
         self.lists: MasterLists = policy.voters.lists  # by which the present attempt counts
-        self.lock_kind: LockKind = lock_kind
+        self.lock_kind: LockKind = lock_kind.for_attempt(joins=rounds is None or rounds > 1)
         self.give_up_at = give_up_at
         self.rounds = rounds
         self.ttl = ttl
@@ -75,9 +78,25 @@ class RetryLoop:
             Votes((NO_REPLY,) * self.lists.masters, 0, 0, 0, 0, {}), False, 0, lists=self.lists
         )
 
+    def begin(self) -> Generator[Effect, Any, bool]:
+        """Before the first round. False: the time ended in the local queue."""
+        policy, key = self.policy, self.lock_kind.key
+        if self.rounds is None and policy.crowds.until and policy.crowds.recent(key, policy.clock()):
+            if self._may_queue():
+                self._queue()
+            yield Sleep(COURTESY)
+        if self.others_first() and not (yield from self.queue()):
+            return False
+        if self.lock_kind.first_caller_only:
+            policy.server_entries.begin_round(self)
+        return True
+
     def others_first(self) -> bool:
-        """Whether the acquire must queue behind other callers of this client. Not with ``rounds``."""
-        return self.rounds is None and self.lock_kind.queue_key in self.policy.local_queue.waiting
+        """Whether the acquire must enter the local queue before it asks. Not with ``rounds``."""
+        kind = self.lock_kind
+        return self.rounds is None and (
+            kind.first_caller_only or kind.queue_key in self.policy.local_queue.waiting
+        )
 
     def exhausted(self, votes: Votes, start: float) -> bool:
         """Record a round that began at ``start`` and got no lease. Returns whether it was the last."""
@@ -120,6 +139,7 @@ class RetryLoop:
         return mute + [n for n, why in votes.details.items() if why == "lagging"]
 
     def _note(self, votes: Votes, start: float) -> None:
+        self.unreleased = True
         self.failed += 1
         bad = unavailable(self.lists, votes)
         self.splits = self.splits + 1 if not bad and is_split(self.lists, votes) else 0
@@ -133,7 +153,16 @@ class RetryLoop:
     # --- when the next round begins ---
 
     def wait(self, votes: Votes) -> Generator[Effect, list[Votes], bool]:
-        """Wait until the next round. False: the time ended in the local queue."""
+        """Undo the round, and wait until the next one. False: the time ended in the local queue."""
+        kind, crowds = self.lock_kind, self.policy.crowds
+        if kind.rank is not None and kind.rank >= LONG_QUEUE:
+            crowds.note(kind.key, self.policy.clock())
+        if self.failed >= REFUSED_ROUNDS and not self.failure.unavailable and self._may_queue():
+            yield from self.roll_back()
+            self._queue()
+            return True
+        if self.unqueued is not None and self.failure.unavailable:
+            yield from self._leave_queue(votes)
         if not self.lock_kind.keeps_place:
             return (yield from self._wait(votes))
         self.policy.server_entries.end_round(
@@ -145,6 +174,8 @@ class RetryLoop:
 
     def _wait(self, votes: Votes) -> Generator[Effect, list[Votes], bool]:
         policy = self.policy
+        if not self._watches_at_once(votes):
+            yield from self.roll_back()
         if self.lock_kind.retry_at_once and not self.failure.unavailable:
             yield Sleep(min(self.spare, self._jitter()))
             return True
@@ -164,13 +195,17 @@ class RetryLoop:
         if not (yield from self.queue(until)):
             return self.rounds is not None
         if self.entry is not None and self.entry.slot.admitted:
+            yield from self.roll_back()
             return True
         contention, began = policy.contention, policy.clock()
         split = is_split(lists, votes)
         if split or self.notified:
             contention.note(began, split)
         longest = max(0.0, min(until - began, self._rearm()))
-        seen = (yield WaitForChange([watch], lists.need, longest))[0]
+        requests = [*self._rollback_requests(), watch]
+        seen = (yield WaitForChange(requests, lists.need, longest))[-1]
+        self._rolled_back()
+        self.lock_kind.watched(seen, lists)
         failed = lists.failed(seen)
         self.notified = not failed and policy.clock() < began + longest
         if failed:
@@ -183,6 +218,48 @@ class RetryLoop:
             yield Sleep(jitter)
         return True
 
+    # --- plain locks that many clients want (algorithm/crowds.py) ---
+
+    def _may_queue(self) -> bool:
+        """Whether the lock is a plain one whose callers may take places on the masters."""
+        policy = self.policy
+        plain = type(self.lock_kind) is LockKind and self.rounds is None
+        return plain and policy.push and policy.voters.all_push and policy.crowds.queued is not None
+
+    def _queue(self) -> None:
+        """Take a place with the next round."""
+        assert self.policy.crowds.queued is not None
+        self.unqueued = self.lock_kind
+        self.lock_kind = self.policy.crowds.queued(self.lock_kind.key)
+
+    def _leave_queue(self, votes: Votes) -> Generator[Effect, Any, None]:
+        """Masters failed: ask as others do, without a place.
+
+        If the user may not write the keys of a queue, the callers of this client take no more places.
+        """
+        assert self.unqueued is not None
+        crowds = self.policy.crowds
+        crowds.forget(self.lock_kind.key)
+        if any(type(why) is bytes and b"NOPERM" in why for why in votes.details.values()):
+            crowds.queued = None
+        yield from self.undo()
+        self.policy.server_entries.remove(self)
+        self.lock_kind, self.unqueued = self.unqueued, None
+        self.token = self.policy.token()
+        self.unreleased = False
+
+    def _watches_at_once(self, votes: Votes) -> bool:
+        """Whether the next effect is a watch, which can undo the round in the same write.
+
+        Not after a vote that was split: a master that is silent could delay the end of the watch.
+        """
+        kind = self.lock_kind
+        if not self.policy.push or self.failure.unavailable or kind.retry_at_once:
+            return False
+        if votes.granted or not self.lists.refused(votes):
+            return False
+        return kind.watch_request(0) is not None and self._entry_behind() is None
+
     def _entry_behind(self) -> QueueEntry | None:
         """Enter the local queue, if the kind has one. Returns the entry if other callers are before it."""
         key = self.lock_kind.queue_key
@@ -193,9 +270,10 @@ class RetryLoop:
     def _become_first(self, pause: float) -> Generator[Effect, list[Votes], bool]:
         """Wait in the local queue without a place on the masters. False: the time ended before.
 
-        What the masters have shown is forgotten: a place by an old ticket would be before later callers of
-        other clients that wait already.
+        The place on the masters is given up: a place by an old ticket would be before later callers of other
+        clients that wait already.
         """
+        yield from self.undo()
         self.lock_kind = self.lock_kind.for_attempt()
         limit = pause if self.rounds is not None else self.spare
         first = yield from self.queue(self.policy.clock() + limit)
@@ -224,11 +302,23 @@ class RetryLoop:
 
     def roll_back(self) -> Generator[Effect, Any, None]:
         """Undo the grants of a round, before another one. If an exception interrupts this, call ``undo``."""
-        lock_kind = self.lock_kind
-        yield from send(lock_kind.rollback_requests(self.token, self.sent, self.ttl))
-        if not lock_kind.keeps_place:
+        requests = self._rollback_requests()
+        if requests:
+            yield from send(requests)
+        self._rolled_back()
+
+    def _rollback_requests(self) -> list[Request]:
+        if not (self.unreleased and self.sent):
+            return []
+        return self.lock_kind.rollback_requests(self.token, self.sent, self.ttl)
+
+    def _rolled_back(self) -> None:
+        if not self.unreleased:
+            return
+        self.unreleased = False
+        if not self.lock_kind.keeps_place:
             self.sent = 0  # not before: ``undo`` must find what may not be sent
-        if lock_kind.new_token_per_round or not lock_kind.keeps_place:
+        if self.lock_kind.new_token_per_round or not self.lock_kind.keeps_place:
             self.token = self.policy.token()
 
     def undo(self) -> Generator[Effect, Any, None]:

@@ -243,7 +243,7 @@ def _missing(
     """The leases to refill, each with its masters. ``all_replied``: every master had time to reply."""
     each = _each(lists, leases, requests, answers)
     for number, (lease, good, (_, votes)) in enumerate(zip(leases, confirmed, each, strict=True)):
-        if not good or not lease.batchable:
+        if not good or not lease.refillable:
             continue
         if votes is None:
             all_granted = answers.granted[number] == answers.sent[number].bit_count()

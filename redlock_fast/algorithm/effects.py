@@ -30,7 +30,10 @@ class Exchange:
 
 
 class WaitForChange(Exchange):
-    """Effect: an exchange of watch requests. It ends when a watched key changes, which may take long."""
+    """Effect: an exchange whose last request is a watch. It ends when what is watched changes, perhaps late.
+
+    The requests before the watch undo a round. They are sent in the same write, and decided before it.
+    """
 
     __slots__ = ()
 

@@ -14,7 +14,8 @@ MAX_RESOURCE = 64 << 10
 #: The maximum number of slots of a semaphore.
 MAX_SLOTS = 1024
 #: The suffixes after ``{name}:`` in the keys that this library derives from a name: fencing counter,
-#: read-write lock (``n`` is a key that never exists), fair lock, slots of a semaphore.
+#: read-write lock (``n`` is a key that never exists), fair lock, slots of a semaphore. What a caller that
+#: waits watches is ``b:`` and its place.
 DERIVED = frozenset((b"f", b"w", b"r", b"i", b"n", b"q", b"e", *(b"%d" % slot for slot in range(MAX_SLOTS))))
 
 #: How the other keys of this library begin, after the prefix of whichever client wrote them: the record of
@@ -47,7 +48,8 @@ def _refuse_reserved(key: bytes, name: bytes) -> None:
     first, _, use = key.rpartition(b":")
     # A client without a prefix can name such a key of any client, whatever its prefix is.
     own = key.endswith(OWN) or key.startswith(OWN) or name.startswith(OWN)
-    if own or (len(first) > 2 and first.endswith(b"}") and use in DERIVED):
+    derived = (len(first) > 2 and first.endswith(b"}") and use in DERIVED) or key.find(b"}:b:") > 1
+    if own or derived:
         raise ConfigError(
             f"resource: {quoted(key)} is a key that this library uses itself: a lock there would block a "
             "semaphore, a read-write lock, a fair lock, a fencing counter, the marker or the list of masters"

@@ -65,6 +65,11 @@ class Lease:
         """Whether its releases and extensions fit into columns; see ``LockKind.batchable``."""
         return True
 
+    @property
+    def refillable(self) -> bool:
+        """See ``LockKind.refillable``."""
+        return True
+
     def release_requests(self) -> list[Request]:
         """The requests that release it on all masters that may have it."""
         return release(self.key, self.token, self.sent, self.ttl)
@@ -112,6 +117,10 @@ class KindLease(Lease):
     @property
     def batchable(self) -> bool:
         return self.lock_kind.batchable
+
+    @property
+    def refillable(self) -> bool:
+        return self.lock_kind.refillable
 
     def release_requests(self) -> list[Request]:
         return self.lock_kind.release_requests(self.token, self.sent, self.ttl)

@@ -51,8 +51,12 @@ class LockKind:
     shared: ClassVar[bool] = False
     #: Whether RELEASE and EXTEND on ``key`` are all it needs, so that a batch sends it in columns.
     batchable: ClassVar[bool] = True
+    #: Whether the key with the token is all that a master needs to vote for the lease (``refill``).
+    refillable: ClassVar[bool] = True
     #: Whether ``observe`` found a reason for another round at once, even after the last one.
     retry_at_once: bool = False
+    #: How many callers are ahead in a queue on the masters, once they have said that.
+    rank: int | None = None
     #: The number of requests that ``release_requests`` makes, and ``extend_requests`` too.
     request_count: int = 1
 
@@ -69,8 +73,11 @@ class LockKind:
         """The local queue that an acquire waits in; None: it asks the masters without queueing."""
         return self.key
 
-    def for_attempt(self) -> Self:
-        """The kind for one acquire. A kind that learns from votes returns a new object."""
+    def for_attempt(self, joins: bool = True) -> Self:
+        """The kind for one acquire. A kind that learns from votes returns a new object.
+
+        ``joins``: whether a refused round may enter a queue on the masters (``first_caller_only``).
+        """
         return self
 
     def acquire_request(self, token: bytes, ttl: bytes, masters: int) -> Request:
@@ -117,6 +124,9 @@ class LockKind:
     def watch_request(self, masters: int) -> Request | None:
         """The request that is decided when the lock may be free; None: only time can free it."""
         return Request(WATCH, (self.key,), masters)
+
+    def watched(self, votes: Votes, lists: MasterLists) -> None:
+        """Learn from the ``votes`` of a watch that has ended, by a change or by time."""
 
     def delay(self, usual: float, notified: bool) -> float:
         """Seconds to wait before another round. ``notified``: a watch has just ended."""

@@ -28,6 +28,8 @@ cdef class Policy:
     cdef public object local_queue
     cdef public object server_entries
     cdef public object contention
+    cdef public object crowds
+    cdef public dict crowded
     cdef public double ttl
     cdef public bytes wire
 

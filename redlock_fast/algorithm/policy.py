@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from ..engine.contract import Wait
 from . import machine
+from .crowds import Crowds
 from .local_queue import LocalQueue
 from .lock_kind import wire_ttl
 from .master_lists import MasterLists
@@ -63,7 +64,8 @@ class Policy:
     ``report``: takes a master and why its vote did not count, where the master itself reports no fault.
     ``refill``: extensions put the key back on masters that lost it. ``push``: masters report when a lock may
     be free. ``local_queue``: the callers of this client that wait. ``server_entries``: their places in queues
-    on the masters. ``contention``: what they saw of other clients. ``ttl``: the default lease.
+    on the masters. ``contention``: what they saw of other clients. ``crowds``: the locks that
+    many clients want. ``ttl``: the default lease.
     """
 
     node_timeout: float
@@ -84,12 +86,16 @@ class Policy:
     local_queue: LocalQueue = field(default_factory=LocalQueue)
     server_entries: ServerQueueEntries = field(default_factory=ServerQueueEntries)
     contention: ContentionHistory = field(default_factory=ContentionHistory)
+    crowds: Crowds = field(default_factory=Crowds)
     ttl: float = 10.0
     #: ``ttl`` as a command argument.
     wire: bytes = field(init=False)
+    #: ``crowds.until``, for the hot path.
+    crowded: dict[bytes, float] = field(init=False)
 
     def __post_init__(self) -> None:
         self.wire = wire_ttl(self.ttl)
+        self.crowded = self.crowds.until
 
     def ttl_on_wire(self, ttl: float) -> bytes:
         """``ttl`` as a command argument."""

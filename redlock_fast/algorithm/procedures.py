@@ -53,10 +53,10 @@ def acquire(
     caller must undo it. ``first``: an attempt whose exchange the caller makes.
     """
     token = policy.token() if first is None else first.token
-    retry_loop = RetryLoop(policy, lock_kind.for_attempt(), give_up_at, rounds, ttl, token)
+    retry_loop = RetryLoop(policy, lock_kind, give_up_at, rounds, ttl, token)
     lease = None
     try:
-        if first is None and retry_loop.others_first() and not (yield from retry_loop.queue()):
+        if first is None and not (yield from retry_loop.begin()):
             return retry_loop.failure
         lease = yield from _attempts(retry_loop, ttl, on_granted, first)
         if lease is not None:
@@ -91,7 +91,6 @@ def _attempts(
             return lease
         if retry_loop.exhausted(votes, attempt.start):
             return None
-        yield from retry_loop.roll_back()
         if not (yield from retry_loop.wait(votes)):
             return None
 
@@ -155,7 +154,7 @@ def extend(
 
     lists = policy.voters.lists  # after the clock, as of an attempt
     outcome, votes = yield from extension(policy, lists, lease, ttl, start, requests)
-    if policy.refill and outcome is ExtendOutcome.EXTENDED and lease.batchable:
+    if policy.refill and outcome is ExtendOutcome.EXTENDED and lease.refillable:
         missing = lacking(lists, lease, votes)
         if missing:
             yield from refill([(lease, missing)])

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Protocol, TypeVar, Unpack, cast, get_args
 
+from ..algorithm.crowds import Crowds
 from ..algorithm.keys import key_of, prefix_of
 from ..algorithm.lease import Lease
 from ..algorithm.lock_kind import FencedKind, LockKind, wire_ttl
@@ -41,7 +42,7 @@ from .config import (
     refuse_unknown,
     takes_only,
 )
-from .fair import fair_kind
+from .fair import QueuedKind, fair_kind
 from .handover import handed_over
 from .options import CheckMasters, Decide, EngineName, ListOf, Master, NoOptions, RestartGuard, WaitMode
 from .owner_names import check_owner, thread_owner
@@ -204,6 +205,7 @@ class BaseClient:
             step=wire_ttl(self.max_ttl / 2),
             push=wait != "poll",
             refill=restart_guard != "off" if refill is None else refill,
+            crowds=Crowds(QueuedKind),
             ttl=ttl,
             token=token,
             tokens=tokens,

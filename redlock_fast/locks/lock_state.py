@@ -234,6 +234,7 @@ class LockState:
             self._lease is not None
             or (type(lock_kind) is not LockKind and type(lock_kind) is not FencedKind)
             or lock_kind.key in policy.local_queue.waiting
+            or (policy.crowded and lock_kind.key in policy.crowded)
             or not self._allows_an_exchange(blocking, timeout)
             or not client_state.ready
             or client_state.closed

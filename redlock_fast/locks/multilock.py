@@ -47,6 +47,7 @@ class MultiLockKind(LockKind):
 
     kind = "multilock"
     batchable = False
+    refillable = False
 
     def __init__(self, keys: tuple[bytes, ...]) -> None:
         super().__init__(keys[0] if len(keys) == 1 else b"%b and %d more" % (keys[0], len(keys) - 1))
@@ -66,7 +67,7 @@ class MultiLockKind(LockKind):
         """The queue of callers that want the same resources: they exclude each other."""
         return self.keys if len(self.keys) > 1 else self.key
 
-    def for_attempt(self) -> Self:
+    def for_attempt(self, joins: bool = True) -> Self:
         return type(self)(self.keys)
 
     def acquire_request(self, token: bytes, ttl: bytes, masters: int) -> Request:
@@ -103,6 +104,7 @@ class MultiLeaseKind(LockKind):
     __slots__ = ("keys", "request_count")
 
     batchable = False
+    refillable = False
 
     def __init__(self, key: bytes, keys: tuple[bytes, ...]) -> None:
         super().__init__(key)

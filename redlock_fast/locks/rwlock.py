@@ -37,6 +37,7 @@ class Reader(LockKind):
 
     kind = "read"
     batchable = False
+    refillable = False
     shared = True
 
     def __init__(self, key: bytes, suffix: bytes = b"") -> None:
@@ -97,7 +98,7 @@ class Writer(Reader):
     def queue_key(self) -> bytes:
         return self.keys[0]
 
-    def for_attempt(self) -> Self:
+    def for_attempt(self, joins: bool = True) -> Self:
         return type(self)(self.key, self.intent)
 
     def acquire_request(self, token: bytes, ttl: bytes, masters: int) -> Request:

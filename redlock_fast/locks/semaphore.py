@@ -65,7 +65,7 @@ class SemaphoreKind(LockKind):
         self._no_common_free = False
         self._immediate_retries = 0
 
-    def for_attempt(self) -> Self:
+    def for_attempt(self, joins: bool = True) -> Self:
         return type(self)(self.key, self.permits, self._chance)
 
     @property

@@ -49,11 +49,13 @@ def _in_slices(
     if isinstance(effect, Sleep):
         return (yield effect)  # a short one
     left = effect.timeout if isinstance(effect, WaitForChange) else effect.seconds
+    requests: Any = effect.requests if isinstance(effect, WaitForChange) else []
     while True:
         part = min(left, SLICE)
         end = time.monotonic() + part
         if isinstance(effect, WaitForChange):
-            result = yield WaitForChange(effect.requests, effect.need, part)
+            result = yield WaitForChange(requests, effect.need, part)
+            requests = requests[-1:]  # the watch: what came before it has been sent
             over = time.monotonic() < end  # it was decided
         else:
             result = yield WaitForTurn(effect.entry, part)

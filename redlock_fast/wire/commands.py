@@ -47,10 +47,11 @@ class Verb(IntEnum):
     #: Acquire a lock that is held already on a master that lost its key. The marker is not checked, because
     #: a key that is put back only blocks other holders.
     REFILL = 18
-    #: Fair lock: acquire or join the queue; release and leave the queue; report when it may be our turn.
+    #: Fair lock: acquire or join the queue; release and leave the queue; write the ticket of a caller that
+    #: has a place.
     FAIR = 19
     FAIR_LEAVE = 20
-    FAIR_WATCH = 21
+    FAIR_TICKET = 21
     #: Report the owner that the token of a key names. The reply is text, so each vote is a FAULT that has the
     #: reply as its detail. No other verb can have a bulk string as its reply.
     OWNER = 22

@@ -96,19 +96,18 @@ class RestartMarker(NamedTuple):
 _CACHING = command(b"CLIENT", b"CACHING", b"YES").parts[0]
 
 
-def watching(read: Command, can: Capabilities, watch: int = WATCH_KEY, arm: Command | None = None) -> Command:
+def watching(read: Command, can: Capabilities, watch: int = WATCH_KEY) -> Command:
     """``read``, preceded by the command that makes the server push the next change of the keys it reads.
 
-    ``read``: reports when a lock may be free. ``arm``: a command that reads only the keys to watch, for a
-    ``read`` that reads more. A server without push only executes ``read``.
+    ``read``: reports when a lock may be free. A server without push only executes ``read``.
     """
-    fallback = watching(read.fallback, can, watch, arm) if read.fallback else None
+    fallback = watching(read.fallback, can, watch) if read.fallback else None
     if not can.push:
         return read._replace(fallback=fallback, watch=watch)
     assert isinstance(_CACHING, bytes)
-    first, *others = (*arm.parts, *read.parts) if arm else read.parts
+    first, *others = read.parts
     parts = (_CACHING + first, *others) if isinstance(first, bytes) else (_CACHING, first, *others)
-    return read._replace(parts=parts, fallback=fallback, leading_replies=2 if arm else 1, watch=watch)
+    return read._replace(parts=parts, fallback=fallback, leading_replies=1, watch=watch)
 
 
 COMPARE_AND_DELETE = Script(
@@ -137,15 +136,16 @@ MARKED_ACQUIRE = voting("key", "token ttl", lua.ACQUIRE_KEY, b"return 1")[1]
 #: Returns the milliseconds for which the master still casts no vote.
 CHECK_MARKER = script("marker", "process wait", lua.CHECK_MARKER, b"return math.max(left,0)")
 RAISE_FENCE = script("key counter", "token number retention step", lua.RAISE_FENCE)
-FAIR_LEAVE = script("key queue entries", "token place", lua.FAIR_LEAVE)
-FAIR_TIME_TO_TURN = script("key queue entries", "place", lua.SERVER_TIME, lua.FAIR_TIME_TO_TURN)
+FAIR_LEAVE = script("key queue entries", "token place", lua.WAIT_KEY, lua.FAIR_LEAVE)
 
 _RW_READ = voting("w r i", "mine ttl", lua.SERVER_TIME, lua.EXTEND_EXPIRY, lua.RW_READ)
 _RW_WRITE = voting("w r", "mine ttl", lua.SERVER_TIME, lua.EXTEND_EXPIRY, lua.RW_WRITE)
 _RW_ROLLBACK = script("w i", "mine place intent", lua.SERVER_TIME, lua.EXTEND_EXPIRY, lua.RW_ROLLBACK)
 _RW_RELEASE = script("w r i", "mine place", lua.SERVER_TIME, lua.RW_RELEASE)
 _RW_EXTEND = script("w r", "mine ttl", lua.SERVER_TIME, lua.EXTEND_EXPIRY, lua.RW_EXTEND)
-_FAIR = voting("key queue entries", "token ttl place stay ticket", lua.SERVER_TIME, lua.FAIR_ACQUIRE)
+_FAIR_ARGS = "key queue entries", "token ttl place stay ticket"
+_FAIR = voting(*_FAIR_ARGS, lua.SERVER_TIME, lua.WAIT_KEY, lua.FAIR_HEAD, lua.FAIR_ACQUIRE, lua.FAIR_JOIN)
+_FAIR_TICKET = script(*_FAIR_ARGS, lua.FAIR_OTHER_TICKET, lua.SERVER_TIME, lua.WAIT_KEY, lua.FAIR_JOIN)
 _SLOT_ACQUIRE = voting("key name", "token ttl first count", lua.ACQUIRE_SLOT)
 _EARLIEST_EXPIRY = Script(lua.EARLIEST_EXPIRY, 0)
 _RW_TIME_TO_ENTER = script("w others", "", lua.SERVER_TIME, lua.RW_TIME_TO_ENTER)
@@ -178,7 +178,7 @@ def dialect(can: Capabilities, marker: RestartMarker | None = None) -> Dialect:
     if marker is not None:
         words: tuple[bytes | int, ...] = (TOKEN, TTL, *marker.words)
         acquire = MARKED_ACQUIRE.template(KEY, marker.key, *words, rollback_verb=Verb.RELEASE)
-    queue = (KEY, QUEUE, ENTRIES)
+    queue, in_queue = (KEY, QUEUE, ENTRIES), (TOKEN, TTL, QUEUE_TOKEN, ENTRY_TTL, TICKET)
     fenced = (TOKEN, TTL, RETENTION, STEP)
     by_verb = {
         Verb.ACQUIRE: acquire,
@@ -204,9 +204,9 @@ def dialect(can: Capabilities, marker: RestartMarker | None = None) -> Dialect:
         Verb.ACQUIRE_ALL: _acquire_all(marker),
         Verb.RELEASE_ALL: RELEASE_ALL.variadic(WORDS, NUMKEYS, ~KEYS, ALL_TOKEN, ALL_TTL),
         Verb.REFILL: plain,
-        Verb.FAIR: _vote(_FAIR, marker, queue, (TOKEN, TTL, QUEUE_TOKEN, ENTRY_TTL, TICKET), Verb.FAIR_LEAVE),
+        Verb.FAIR: _vote(_FAIR, marker, queue, in_queue, Verb.FAIR_LEAVE),
+        Verb.FAIR_TICKET: _FAIR_TICKET.template(*queue, *in_queue),
         Verb.FAIR_LEAVE: FAIR_LEAVE.template(*queue, TOKEN, QUEUE_TOKEN),
-        Verb.FAIR_WATCH: watching(FAIR_TIME_TO_TURN.template(*range(4)), can, arm=command(b"PTTL", KEY)),
         Verb.OWNER: OWNER.template(KEY, reply=Reply.ANY),
     }
     return tuple(by_verb[verb] for verb in Verb)

@@ -203,45 +203,62 @@ for i=1,#KEYS do
 end
 return n"""
 
-# Fair lock. queue: the waiting callers by ticket; entries: the time until which each entry is valid. -------
+# Fair lock. queue: the waiting callers by ticket; entries: the time until which each entry is valid. Each
+# caller that is not the first has a wait key beside them, which is deleted when it becomes the first: it
+# watches that key. So a release wakes the first caller only, which watches the lock itself. --------------
 
-#: A refusal without a ticket is -1-t, where t is the largest ticket; with a ticket -1-r, where r is its rank.
-FAIR_ACQUIRE = b"""local dead=redis.call('zrangebyscore',entries,'-inf',now,'limit',0,100)
-for i=1,#dead do
-  redis.call('zrem',queue,dead[i])
-  redis.call('zrem',entries,dead[i])
-end
-if ticket~='' then
-  redis.call('zadd',queue,ticket,place)
-  redis.call('zadd',entries,now+stay,place)
-  redis.call('pexpire',queue,stay*4)
-  redis.call('pexpire',entries,stay*4)
-end
+#: Function ``wait_key``: the key that the caller with this place watches, unless it is the first.
+WAIT_KEY = b"""local function wait_key(place) return string.sub(queue,1,-2)..'b:'..place end"""
+
+#: ``head``: the first caller, if there is one. Callers before it whose entries have ended are removed. The
+#: caller may bring a larger ticket than this master gave it, which may change the first caller.
+FAIR_HEAD = b"""if ticket~='' then redis.call('zadd',queue,'xx',ticket,place) end
 local head=redis.call('zrange',queue,0,0)[1]
-while head and not redis.call('zscore',entries,head) do
+local passed=false
+while head and tonumber(redis.call('zscore',entries,head) or 0)<=now do
   redis.call('zrem',queue,head)
+  redis.call('zrem',entries,head)
   head=redis.call('zrange',queue,0,0)[1]
+  passed=true
 end
-local free=redis.call('exists',key)==0
-if free and (not head or head==place) then
+if passed and head then redis.call('del',wait_key(head)) end"""
+
+#: A holder that had a place keeps it. It ends with its lease, or earlier. A refusal of a caller that does not
+#: wait (``stay`` is empty) is 0.
+FAIR_ACQUIRE = b"""if redis.call('exists',key)==0 and (not head or head==place) then
   redis.call('set',key,token,'px',ttl)
+  if head and stay~='' then redis.call('zadd',entries,now+math.min(tonumber(stay),tonumber(ttl)),place) end
   return 1
 end
-if ticket=='' then return -1-(redis.call('zrange',queue,-1,-1,'withscores')[2] or 0) end
+if stay=='' then return 0 end"""
+
+#: A place for the caller, which is -1-(64*ticket+rank). A caller that brings no ticket takes the next one.
+FAIR_JOIN = b"""local given=ticket~=''
+if given then
+  local dead=redis.call('zrangebyscore',entries,'-inf',now,'limit',0,100)
+  for i=1,#dead do
+    redis.call('zrem',queue,dead[i])
+    redis.call('zrem',entries,dead[i])
+  end
+else
+  ticket=1+(redis.call('zrange',queue,-1,-1,'withscores')[2] or 0)
+end
+redis.call('zadd',queue,ticket,place)
+redis.call('zadd',entries,now+stay,place)
+redis.call('pexpire',queue,stay*4)
+redis.call('pexpire',entries,stay*4)
 local rank=redis.call('zrank',queue,place)
-if rank>0 and not free then rank=rank-1 end
-return -1-rank"""
+if rank>0 then redis.call('set',wait_key(place),1,'px',stay*4) end
+if given then redis.call('del',wait_key(redis.call('zrange',queue,0,0)[1])) end
+return -1-(64*math.min(ticket,2^53)+math.min(rank,63))"""
 
-#: The milliseconds until the next attempt is useful; -2: the lock is free, and it is our turn. The head of
-#: the queue may leave without a change of the lock's key, so the wait is at most 25 ms if the lock is free.
-FAIR_TIME_TO_TURN = b"""local left=redis.call('pttl',key)
-if left~=-2 then return left end
-local head=redis.call('zrange',queue,0,0)[1]
-if not head or head==place then return -2 end
-return math.max(1,math.min(25,(redis.call('zscore',entries,head) or 0)-now))"""
+#: Other masters gave the caller a larger ticket than this one.
+FAIR_OTHER_TICKET = b"if redis.call('zscore',queue,place)==ticket then return 0 end"
 
+#: The next caller is the first from now on.
 FAIR_LEAVE = b"""local n=0
 if redis.call('get',key)==token then n=redis.call('del',key) end
 redis.call('zrem',queue,place)
 redis.call('zrem',entries,place)
+redis.call('del',wait_key(place),wait_key(redis.call('zrange',queue,0,0)[1] or place))
 return n"""

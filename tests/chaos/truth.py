@@ -146,12 +146,16 @@ class Reader:
             if b"set" in events:
                 self._set(words[2], ttl)
         elif b"expire" in events and self._live:
-            self._step(at, EXTEND, self._script[4], int(words[2]) / 1000)
+            self._step(at, EXTEND, self._argument(), int(words[2]) / 1000)
             self._live.extend(self._now, self._now + int(words[2]) / 1000)
         elif b"del" in events:
-            by = self._script[4] if scripted else words[-1]
+            by = self._argument() if scripted else words[-1]
             self._step(at, RELEASE, by)
             self._deleted(by)
+
+    def _argument(self) -> bytes:
+        """The first one of the last script, after its keys: a token."""
+        return self._script[3 + int(self._script[2])]
 
     def _set(self, token: bytes, ttl: float) -> None:
         live = self._live

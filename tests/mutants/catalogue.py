@@ -201,8 +201,8 @@ ALGORITHM = [
         judges("unit/algorithm/attempts", "unit/algorithm/procedures"),
         (
             "token-kept-over-rounds",
-            "if lock_kind.new_token_per_round or not lock_kind.keeps_place:",
-            "if lock_kind.new_token_per_round and lock_kind.keeps_place:",
+            "if self.lock_kind.new_token_per_round or not self.lock_kind.keeps_place:",
+            "if self.lock_kind.new_token_per_round and self.lock_kind.keeps_place:",
         ),
         ("nothing-is-undone", "        if self.sent:\n", "        if not self.sent:\n"),
         ("a-pause-is-an-outage", "now - min(self.took, policy.node_timeout)", "start"),
@@ -235,9 +235,8 @@ ALGORITHM = [
         judges("real/threads/clean_up") + "::test_interrupted_after_a_minority_granted",
         (
             "rolled-back-before-it-is-sent",
-            "yield from send(lock_kind.rollback_requests(self.token, self.sent, self.ttl))",
-            "masters, self.sent = self.sent, 0\n"
-            "        yield from send(lock_kind.rollback_requests(self.token, masters, self.ttl))",
+            "            yield from send(requests)\n",
+            "            self.sent = 0\n            yield from send(requests)\n",
         ),
         (
             "undone-before-it-is-sent",
@@ -273,7 +272,7 @@ ALGORITHM = [
         "redlock_fast/algorithm/batch.py",
         judges("unit/algorithm/batch", "unit/algorithm/refill", "real/locks/many", "real/locks/many_faults"),
         ("batch-of-any-size", "if at - start == MOST or", "if"),
-        ("refill-without-confirmation", "if not good or not lease.batchable:", "if not lease.batchable:"),
+        ("refill-without-confirmation", "if not good or not lease.refillable:", "if not lease.refillable:"),
         ("parts-shift", "at += lease.lock_kind.request_count", "at += 1"),
         (
             "refused-of-a-batch-not-undone",
@@ -805,7 +804,6 @@ KINDS = [
             "if lists.in_every_quorum(mask_of(self._seen)):",
             "if self._seen:",
         ),
-        ("ticket-equal-to-the-last", "(1 + max(one for", "(max(one for"),
         (
             "entry_token-lost-with-each-round",
             "self.entry_token = self.entry_token or token",
@@ -823,9 +821,28 @@ KINDS = [
         ),
         (
             "entry_token-given-up",
-            "return [Request(RELEASE, (self.key, token), masters, resend_for)]",
-            "return self.release_requests(token, masters, resend_for)",
+            "requests = [Request(RELEASE, (self.key, token), masters, resend_for)]",
+            "requests = self.release_requests(token, masters, resend_for)",
         ),
+        ("all-watch-the-lock", "self._watches_key = self.rank == 0", "self._watches_key = True"),
+        ("other-tickets-stay", "        if self._silent:\n", "        if False:\n"),
+    ),
+    *of(
+        "redlock_fast/locks/fair.py",
+        judges("real/algorithm/crowds"),
+        ("a-dead-head-blocks-plain-locks", "        self._takes = True\n", "        pass\n"),
+    ),
+    *of(
+        "redlock_fast/locks/fair.py",
+        judges("unit/locks/fair"),
+        ("turns-seen-are-forgotten", "        self._first |= masters\n", "        self._first = masters\n"),
+        ("no-pause-without-masters", "        self._again = False\n        if not rep", "        if not rep"),
+    ),
+    *of(
+        "redlock_fast/algorithm/attempts.py",
+        judges("unit/algorithm/crowds"),
+        ("places-although-masters-do-not-push", "policy.push and policy.voters.all_push and", ""),
+        ("places-without-the-right", "            crowds.queued = None\n", "            pass\n"),
     ),
     *of(
         "redlock_fast/locks/multilock.py",
@@ -928,7 +945,7 @@ KINDS = [
     *of(
         "redlock_fast/locks/fair.py",
         judges("unit/algorithm/procedures"),
-        ("ticket-of-a-bad-master", " if one <= limit))", "))"),
+        ("ticket-of-a-bad-master", " if one <= limit)", ")"),
         ("certain-ticket-of-a-bad-master", "of_list[len(of_list) - bad - 1]", "of_list[-1]"),
     ),
     Mutant(
@@ -1077,17 +1094,24 @@ LUA = [
     *of(
         "redlock_fast/wire/scripts.py",
         judges("real/locks/fair", "real/locks/fair_model"),
-        ("granted-past-the-queue", "if free and (not head or head==place) then", "if free then"),
+        (
+            "granted-past-the-queue",
+            "if redis.call('exists',key)==0 and (not head or head==place) then",
+            "if redis.call('exists',key)==0 then",
+        ),
+        ("no-turn-passed-on", "redis.call('del',wait_key(place),wait_key(", "redis.call('del',place,("),
         (
             "queue-left-with-the-entry",
-            "redis.call('zrem',queue,place)\nredis.call('zrem',entries,place)\nreturn n",
-            "return n",
+            "redis.call('zrem',queue,place)\n"
+            "redis.call('zrem',entries,place)\n"
+            "redis.call('del'",
+            "redis.call('del'",
         ),
     ),
     Mutant(
         "dead-waiters-stay",
         "redlock_fast/wire/scripts.py",
-        "  redis.call('zrem',queue,dead[i])\n",
+        "    redis.call('zrem',queue,dead[i])\n",
         "",
         judges("real/locks/fair") + "::test_a_dead_waiter_leaves_the_queue_also_from_its_middle",
     ),

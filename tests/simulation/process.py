@@ -7,7 +7,13 @@ from contextlib import nullcontext
 from math import inf
 from typing import Any
 
-from redlock_fast.algorithm.effects import Exchange, Sleep, WaitForQuorum, WaitForReconnect, WaitForTurn
+from redlock_fast.algorithm.effects import (
+    Exchange,
+    Sleep,
+    WaitForQuorum,
+    WaitForReconnect,
+    WaitForTurn,
+)
 from redlock_fast.algorithm.lease import Lease
 from redlock_fast.algorithm.local_queue import LocalQueue
 from redlock_fast.algorithm.master_lists import MasterLists
@@ -314,9 +320,10 @@ class Actor:
         self._advance(self.script.send, answer)
 
     def _ends_watch(self, call: Call) -> None:
-        if call.requests[0].request.verb != Verb.WATCH:
+        watch = call.requests[-1].request
+        if watch.verb != Verb.WATCH:
             return  # other kinds wait for more than one key
         late = free_for(call)
         if late > self.process.noticed_within:
-            key = call.requests[0].request.args[0]
+            key = watch.args[0]
             self.process.witness.violated("L1", f"{self} slept while {key!r} was free for {late:.3f} s")

@@ -33,7 +33,6 @@ VOTES = ACQUIRES | {Verb.EXTEND, Verb.RW_EXTEND, Verb.RW_DOWNGRADE}
 #: The verbs that watch, and what: a key, or all keys that begin with it.
 WATCHES = {
     Verb.WATCH: WATCH_KEY,
-    Verb.FAIR_WATCH: WATCH_KEY,
     Verb.RW_WATCH: WATCH_PREFIX,
     Verb.SLOT_WATCH: WATCH_PREFIX,
 }

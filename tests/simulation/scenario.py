@@ -10,6 +10,7 @@ from unittest.mock import patch
 from redlock_fast.algorithm import attempts as _tries
 from redlock_fast.algorithm import refill as _refill
 from redlock_fast.algorithm.attempts import MAX_POLL_INTERVAL
+from redlock_fast.algorithm.crowds import Crowds
 from redlock_fast.algorithm.lock_kind import wire_ttl
 from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry, quorum
@@ -91,9 +92,11 @@ class Scenario:
         self.witness = Witness(world, self.masters)
         if steps:
             self.witness.quorum = min(quorum(mask.bit_count()) for step in steps for mask in step)
-        elif self.kind in ONE_KEY:
-            self.witness.history = []
         self.waiting = WAITS[draw(len(WAITS)) or int(self.kind == "waiting")]
+        #: Whether callers of a plain lock take places on the masters, of which the model knows nothing.
+        self.queues = self.kind in ONE_KEY and not steps and self.waiting == "push" and draw(2) == 1
+        if self.kind in ONE_KEY and not steps and not self.queues:
+            self.witness.history = []
         self.drift = DRIFTS[draw(2)]
         world.delays = WEATHERS[draw(len(WEATHERS))]
         mode = "off" if careless else GUARDS[draw(len(GUARDS))]
@@ -151,6 +154,7 @@ class Scenario:
             step=wire_ttl(MAX_TTL / 2),
             push=self.waiting != "poll",
             refill=self.refill,
+            crowds=Crowds(fair.QueuedKind if self.queues else None),
             ttl=0.2,
         )
         process.noticed_within = NOTICED_WITHIN + 5 * (self.world.delays[-1] + self.distance)
@@ -247,6 +251,9 @@ def run(
 ) -> Result:
     with (
         patch.object(_tries, "REARM", NEVER),
+        # Few clients are many.
+        patch.object(_tries, "REFUSED_ROUNDS", 1),
+        patch.object(_tries, "LONG_QUEUE", 0),
         # What a dead client leaves in queues ends within a run.
         patch.object(rwlock, "REARM", 0.2),
         patch.object(fair, "ENTRY_TTL", 0.6),

@@ -156,27 +156,58 @@ def release_all(server: Server, args: Args, orphaned: bool) -> int:
 
 def fair(server: Server, args: Args, orphaned: bool) -> int:
     key, token, ttl, queue, entries, place, stay, ticket = args
-    now = server.milliseconds()
-    for dead in [one for one, ends in server.members(entries).items() if ends <= now]:
-        server.drop(queue, dead)
-        server.drop(entries, dead)
-    if ticket:
+    if ticket and place in server.members(queue):
         server.add(queue, place, int(ticket))
-        server.add(entries, place, now + int(stay))
-        server.sets[queue].until = server.sets[entries].until = now + 4 * int(stay)
-    while (line := _line(server, queue)) and line[0] not in server.members(entries):
+    now, line = server.milliseconds(), _line(server, queue)
+    while line and server.members(entries).get(line[0], 0) <= now:
         server.drop(queue, line[0])
-    vacant = server.owner(key) is None
-    granted = vacant and (not line or line[0] == place)
+        server.drop(entries, line[0])
+        line = _line(server, queue)
+        if line:
+            _forget(server, queue, line[0])
+    granted = server.owner(key) is None and (not line or line[0] == place)
     if granted:
         server.put(key, token, ttl)
     server.witness.asked(server.number, (key, token), granted, orphaned)
-    if granted:
-        return 1
-    if not ticket:
-        return -1 - max(server.members(queue).values(), default=0)
+    if granted and line and stay:
+        server.add(entries, place, now + min(int(stay), int(ttl)))
+    return 1 if granted else _join(server, args) if stay else 0
+
+
+def other_ticket(server: Server, args: Args, orphaned: bool) -> int:
+    queue, place, ticket = args[3], args[5], args[7]
+    known = server.members(queue).get(place)
+    return 0 if known is not None and known == int(ticket or -1) else _join(server, args)
+
+
+def _join(server: Server, args: Args) -> int:
+    queue, entries, place, stay, ticket = args[3:]
+    now = server.milliseconds()
+    if ticket:
+        for dead in [one for one, ends in server.members(entries).items() if ends <= now]:
+            server.drop(queue, dead)
+            server.drop(entries, dead)
+    number = int(ticket) if ticket else 1 + max(server.members(queue).values(), default=0)
+    server.add(queue, place, number)
+    server.add(entries, place, now + int(stay))
+    server.sets[queue].until = server.sets[entries].until = now + 4 * int(stay)
+    line = _line(server, queue)
     rank = line.index(place)
-    return -1 - (rank - 1 if rank > 0 and not vacant else rank)
+    if rank > 0:
+        server.put(_wait_key(queue, place), b"1", b"%d" % (4 * int(stay)))
+    if ticket:
+        _forget(server, queue, line[0])
+    return -1 - (64 * number + min(rank, 63))
+
+
+def _wait_key(queue: bytes, place: bytes) -> bytes:
+    return queue[:-1] + b"b:" + place
+
+
+def _forget(server: Server, queue: bytes, place: bytes) -> None:
+    """Its wait key is no longer there."""
+    if server.owner(_wait_key(queue, place)) is not None:
+        server.remove(_wait_key(queue, place))
 
 
 def _line(server: Server, queue: bytes) -> list[bytes]:
@@ -191,21 +222,10 @@ def leave(server: Server, args: Args, orphaned: bool) -> int:
         server.remove(key)
     server.drop(queue, place)
     server.drop(entries, place)
+    for one in [place, *_line(server, queue)[:1]]:
+        _forget(server, queue, one)
     server.witness.released(server.number, (key, token), token if found else None)
     return int(found)
-
-
-def fair_look(server: Server, args: Args, orphaned: bool) -> int:
-    """FAIR_WATCH: only a change of the key is pushed."""
-    key, queue, entries, place = args
-    server.track(key)
-    left = server.left(key)
-    if left != -2:
-        return left
-    line = _line(server, queue)
-    if not line or line[0] == place:
-        return -2
-    return max(1, min(25, server.members(entries).get(line[0], 0) - server.milliseconds()))
 
 
 SCRIPTS = {
@@ -222,5 +242,5 @@ SCRIPTS = {
     Verb.RELEASE_ALL: release_all,
     Verb.FAIR: fair,
     Verb.FAIR_LEAVE: leave,
-    Verb.FAIR_WATCH: fair_look,
+    Verb.FAIR_TICKET: other_ticket,
 }

@@ -14,10 +14,12 @@ from simulation.process import Actor, Process, SimulatedClient
 from simulation.server import Server
 from simulation.world import World
 
+from redlock_fast.algorithm.crowds import Crowds
 from redlock_fast.algorithm.effects import Exchange, Sleep
 from redlock_fast.algorithm.lease import AcquireFailure
 from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import ContentionHistory, Retry
+from redlock_fast.locks.fair import QueuedKind
 from redlock_fast.locks.lock_state import LockState
 from redlock_fast.locks.procedures import acquire_lock, release_lock
 from redlock_fast.masters.restart_guard import Guard
@@ -30,14 +32,16 @@ HOLD = 0.01
 class Herd:
     """``size`` processes that take one lock ``turns`` times each, and keep it for ``hold`` seconds.
 
-    They begin ``gap`` seconds one after the other.
+    They begin ``gap`` seconds one after the other. ``queues``: where many wait, they take places.
     """
 
-    def __init__(self, size: int, turns: int, hold: float = HOLD, gap: float = 0.0) -> None:
+    def __init__(
+        self, size: int, turns: int, hold: float = HOLD, gap: float = 0.0, queues: bool = False
+    ) -> None:
         self.world = World(seeded(7))
         self.witness = Witness(self.world, N)
         self.servers = [Server(self.world, self.witness, n, 1.0, False, push=True) for n in range(N)]
-        self.turns, self.hold, self.gap = turns, hold, gap
+        self.turns, self.hold, self.gap, self.queues = turns, hold, gap, queues
         self.rounds = 0
         self.released = 0.0
         self.waits: list[float] = []  # from each release to the next grant
@@ -49,6 +53,7 @@ class Herd:
         policy = Policy(
             1.0, 0.01, 10.0, Retry(), VotingMasters(N), clock=process.clock, chance=self.world.chance,
             token=process.token, tokens=process.draw_tokens, push=True, ttl=30.0,
+            crowds=Crowds(QueuedKind if self.queues else None),
         )  # fmt: skip
         process.core = SimulatedClient(policy, 30.0)
         process.connect()
@@ -72,8 +77,8 @@ class Herd:
                 effect = procedure.send(answer)
             except StopIteration as done:
                 return done.value
-            if isinstance(effect, Exchange) and effect.requests[0].verb == Verb.ACQUIRE:  # type: ignore[index]
-                self.rounds += 1
+            if isinstance(effect, Exchange):
+                self.rounds += effect.requests[0].verb in (Verb.ACQUIRE, Verb.FAIR)  # type: ignore[index]
             answer = yield effect
 
     def run(self) -> Herd:
@@ -97,6 +102,13 @@ def test_a_grant_takes_each_waiting_process_few_rounds(size: int) -> None:
     herd = Herd(size, turns).run()
     assert len(herd.waits) == size * turns
     assert herd.rounds_a_grant < 1.5 * size
+
+
+@pytest.mark.parametrize("size", [16, 48])
+def test_where_many_wait_a_grant_takes_few_rounds_of_all_of_them(size: int) -> None:
+    """A release wakes one of them. Catches: the herd, in which a grant costs a round of each."""
+    herd = Herd(size, 12, queues=True).run()
+    assert herd.rounds / len(herd.waits) < 5.0
 
 
 def test_a_history_costs_no_more_rounds_than_wake_ups_that_are_always_spread() -> None:

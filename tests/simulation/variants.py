@@ -286,7 +286,7 @@ def few_are_asked() -> list[Change]:
     """'few': no more masters watch than a quorum leaves over, and the first of them decides."""
     edits = (
         ("watch_request(policy.voters.asked())", "watch_request((1 << lists.masters - lists.least) - 1)"),
-        ("WaitForChange([watch], lists.need, longest)", "WaitForChange([watch], 1, longest)"),
+        ("WaitForChange(requests, lists.need,", "WaitForChange(requests, 1,"),
         ("lists.failed(seen)", "seen.faulty == lists.masters"),
     )
     return [(RetryLoop, "_wait", rewritten(RetryLoop._wait, *edits))]

@@ -17,7 +17,7 @@ def free_for(call: Call) -> float:
     Only masters without a fault in that time count: connected, running, heard, with a vote, and not passed
     over from the beginning because they lagged. Nor does time in which the client itself did not run.
     """
-    engine, op = call.engine, call.requests[0]
+    engine, op = call.engine, call.requests[-1]
     process, now, key = engine.process, engine.world.now, op.request.args[0]
     since = {}
     for number, (server, connection) in enumerate(zip(engine.servers, engine.connections, strict=True)):

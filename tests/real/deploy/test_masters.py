@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import redis
@@ -22,6 +23,7 @@ from support.keys import CACHING, calls
 from support.waiting import DEADLINE, answered, eventually, start
 
 from redlock_fast import FastRedlock, cli
+from redlock_fast.algorithm import attempts
 
 #: Granted for something else than what tests here do: health checks, and databases other than 0.
 OTHERWISE = {"ping", "select"}
@@ -103,6 +105,8 @@ def use_everything(client: FastRedlock, admin: list[redis.Redis]) -> None:
         assert client.locked("plain")
     adopt_lock(lambda: client.lock("plain"), asked)
     adopt_lock(lambda: client.lock("fair", fair=True), asked)
+    with client.lock("fair", fair=True), mock.patch.object(attempts, "REARM", 0.02):  # repeats its place
+        assert not answered(lambda: client.lock("fair", fair=True).acquire(timeout=0.3))
     adopt_lock(lambda: client.semaphore("slots", 1), asked)
     adopt_lock(lambda: client.rwlock("both").write(), asked)
     with client.lock("fenced", fencing=True):

@@ -132,9 +132,11 @@ def fair(chance: random.Random) -> tuple[Any, ...]:
     return chance.choice(
         [
             (Verb.FAIR, *head, TTLS[0], ticket),
+            (Verb.FAIR, *head, b"", b""),
+            (Verb.FAIR_TICKET, *head, TTLS[0], ticket or b"4"),
             (Verb.FAIR_LEAVE, *head),
             (Verb.RELEASE, b"a", owner),
-            (Verb.FAIR_WATCH, b"a", b"{a}:q", b"{a}:e", owner),
+            (Verb.WATCH, b"{a}:b:" + owner),
         ]
     )
 

@@ -391,9 +391,14 @@ def test_a_master_that_restarts_between_question_and_answer_does_not_count(round
 # --- fair locks ------------------------------------------------------------------------------------------
 
 
+def waits(ticket: int, rank: int = 0) -> int:
+    """The vote of a master that gave a place in its queue."""
+    return -1 - (64 * ticket + rank)
+
+
 def test_a_ticket_is_from_so_many_masters_that_every_quorum_has_one() -> None:
     """Catches: two refusals and a dead master, which decide that others hold it, round after round."""
-    world = World(votes(-8, -5, -3, FAULT, NO_REPLY), GRANTED)
+    world = World(votes(waits(8), waits(5), waits(3), FAULT, NO_REPLY), GRANTED)
     lock_kind = fair_kind(KEY, fencing=False)
     lease = world.run(procedures.acquire(world.policy(), lock_kind, 10.0, None, None, world.kept.append))
     assert isinstance(lease, Lease)
@@ -404,8 +409,8 @@ def test_a_ticket_is_from_so_many_masters_that_every_quorum_has_one() -> None:
 
 def test_what_is_kept_over_the_rounds_is_taken_back_from_all_that_were_asked() -> None:
     """Catches: a place in the queue of a master that the last round did not reach."""
-    reached = votes(-3, -3, -3, NO_REPLY, NO_REPLY)
-    world = World(reached, votes(-1, -1, -1, FAULT, FAULT, sent=0b00111))
+    reached = votes(waits(3), waits(3), waits(2), NO_REPLY, NO_REPLY)
+    world = World(reached, votes(waits(3), waits(3), waits(3), FAULT, FAULT, sent=0b00111))
     lock_kind = fair_kind(KEY, fencing=False)
     refusal = world.run(procedures.acquire(world.policy(), lock_kind, 10.0, None, 2, world.kept.append))
     assert isinstance(refusal, AcquireFailure)
@@ -422,22 +427,23 @@ def test_a_ticket_from_fewer_masters_is_none(masters: int) -> None:
     enough = masters - quorum(masters) + 1
     for answered in range(masters + 1):
         lock_kind = fair_kind(KEY, fencing=False).for_attempt()
-        lock_kind.observe(votes(*[-5] * answered, *[FAULT] * (masters - answered)), MasterLists(masters))
+        seen = votes(*[waits(5)] * answered, *[FAULT] * (masters - answered))
+        lock_kind.observe(seen, MasterLists(masters))
         assert lock_kind.ticket == (b"5" if answered >= enough else b"")
-        lock_kind.observe(votes(*[NO_REPLY] * (masters - 1), -8), MasterLists(masters))
+        lock_kind.observe(votes(*[NO_REPLY] * (masters - 1), waits(8)), MasterLists(masters))
         assert lock_kind.ticket == (b"5" if answered >= enough else b"8" if answered + 1 == enough else b"")
 
 
 def test_two_masters_of_five_are_too_few_for_a_ticket() -> None:
     """A quorum may have the larger ticket of another client, and share neither of them."""
     lock_kind = fair_kind(KEY, fencing=False).for_attempt()
-    lock_kind.observe(votes(-8, -5, FAULT, FAULT, NO_REPLY), MasterLists(N))
+    lock_kind.observe(votes(waits(8), waits(5), FAULT, FAULT, NO_REPLY), MasterLists(N))
     assert lock_kind.ticket == b""
-    lock_kind.observe(votes(FAULT, NO_REPLY, NO_REPLY, -10, NO_REPLY), MasterLists(N))
+    lock_kind.observe(votes(FAULT, NO_REPLY, NO_REPLY, waits(10), NO_REPLY), MasterLists(N))
     assert lock_kind.ticket == b"10"
 
 
-@pytest.mark.parametrize("far", [2**33, 2**52, 2**53 - 2, 2**60])
+@pytest.mark.parametrize("far", [2**33, 2**52, 2**53])
 def test_tickets_of_a_bad_minority_are_not_taken(far: int) -> None:
     """Catches: tickets from 2**53 on, which are equal as doubles: then no order is left on any master."""
     for masters in range(1, 8):
@@ -446,21 +452,22 @@ def test_tickets_of_a_bad_minority_are_not_taken(far: int) -> None:
             for good in range(most + 1 - bad, masters - bad + 1):
                 lock_kind = fair_kind(KEY, fencing=False).for_attempt()
                 tickets = [*range(6, 6 + good), *[far] * bad]
-                lock_kind.observe(votes(*(-1 - one for one in tickets)), MasterLists(masters))
-                assert lock_kind.ticket == b"%d" % (6 + good), (masters, tickets)
+                lock_kind.observe(votes(*map(waits, tickets)), MasterLists(masters))
+                assert lock_kind.ticket == b"%d" % (5 + good), (masters, tickets)
 
 
 def test_a_ticket_that_one_master_lacks_is_taken() -> None:
     """Others have long queues, which the new master does not know."""
     for far in (10**6, 10**9):
         lock_kind = fair_kind(KEY, fencing=False).for_attempt()
-        lock_kind.observe(votes(-1, -1 - far, -1 - far, NO_REPLY, NO_REPLY), MasterLists(N))
+        lock_kind.observe(votes(waits(1), waits(1 + far), waits(1 + far), NO_REPLY, NO_REPLY), MasterLists(N))
         assert lock_kind.ticket == b"%d" % (far + 1)
 
 
 def test_a_ticket_of_either_list_is_taken() -> None:
     lock_kind = fair_kind(KEY, fencing=False).for_attempt()
-    lock_kind.observe(votes(-9, -9, -(2**60), -4, -4, -(2**60)), MasterLists(6, 0b000111, 0b111000))
+    seen = votes(*map(waits, (9, 9, 2**53, 4, 4, 2**53)))
+    lock_kind.observe(seen, MasterLists(6, 0b000111, 0b111000))
     assert lock_kind.ticket == b"9"
 
 

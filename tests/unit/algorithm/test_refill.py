@@ -141,6 +141,7 @@ def test_off(time: Time) -> None:
 
 class OtherKind(LockKind):
     batchable = False
+    refillable = False
 
 
 def test_other_kinds_are_left_alone(policy: Policy, time: Time) -> None:
