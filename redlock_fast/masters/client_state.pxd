@@ -7,7 +7,7 @@ from redlock_fast.masters.stats cimport Stats
 cdef class ClientState:
     cdef object __weakref__
     cdef object _masters
-    cdef long _generation
+    cdef readonly long known_generation
     cdef long _process
     cdef public bint closed
     cdef public bint ending

@@ -31,7 +31,8 @@ class ClientState:
 
     def __init__(self, masters: Callable[[], Any]) -> None:
         self._masters = masters
-        self._generation = 0
+        #: As ``generation()``, before a fork in C is noticed. No signal handler runs when it is read.
+        self.known_generation: int = 0
         self._process = process.number()
         #: Set by close(), and never reset.
         self.closed = False
@@ -63,12 +64,12 @@ class ClientState:
         """
         if self._process != process.number():
             forget_parent()
-        return self._generation
+        return self.known_generation
 
     def after_fork_in_child(self) -> None:
         """Forget the leases of the parent."""
         self._process = process.number()
-        self._generation += 1
+        self.known_generation += 1
         self._reset()
         clients_with_leases.pop(self, None)
 

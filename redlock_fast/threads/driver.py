@@ -64,7 +64,8 @@ def drive(
                     masters.wait_for_quorum(effect.timeout)
         except StopIteration as done:
             if procedure.gi_frame is None:  # type: ignore[attr-defined]
-                if state.generation() != generation:  # a signal handler forked in its last step
+                # No call: a handler that raised in it would lose the result. One may have forked before.
+                if state.known_generation != generation:
                     raise ClientClosed(CONTINUED_BY_PARENT) from None
                 return done.value  # type: ignore[no-any-return]
             # The procedure has not ended: a signal handler raised this.

@@ -1627,8 +1627,8 @@ GREENLETS = [
     Mutant(
         "child-gets-what-its-parent-is-granted",
         "redlock_fast/threads/driver.py",
-        "if state.generation() != generation:  #",
-        "if False:  #",
+        "                if state.known_generation != generation:\n",
+        "                if False:\n",
         judges("real/threads/fork"),
     ),
     Mutant(

@@ -40,7 +40,7 @@ def masters(performed: list[object]) -> Any:
         pause=pause,
         connector=SimpleNamespace(wake_soon=lambda: performed.append("wake_soon")),
         wait_for_quorum=lambda timeout: performed.append(("quorum", timeout)),
-        client_state=SimpleNamespace(generation=lambda: 0),
+        client_state=SimpleNamespace(generation=lambda: 0, known_generation=0),
     )
 
 
@@ -181,3 +181,23 @@ def test_child_of_fork_after_the_first_exchange(first: Any) -> None:
     with pytest.raises(ClientClosed):
         threads_driver.drive(releasing(performed), masters(performed), first, generation=-1)
     assert performed == []
+
+
+def test_nothing_is_called_between_the_end_of_a_procedure_and_its_result() -> None:
+    """A signal handler that raises in such a call loses the locks of a batch, which no object has yet."""
+    performed: list[object] = []
+    ended: list[bool] = []
+
+    def generation() -> int:
+        if ended:
+            raise Interrupted
+        return 0
+
+    def granting() -> Procedure:
+        yield Exchange([], 2, 1.0)
+        ended.append(True)
+        return "locks"
+
+    asked = masters(performed)
+    asked.client_state.generation = generation
+    assert threads_driver.drive(granting(), asked) == "locks"
