@@ -256,7 +256,7 @@ class RetryLoop:
         kind = self.lock_kind
         if not self.policy.push or self.failure.unavailable or kind.retry_at_once:
             return False
-        if votes.granted or not self.lists.refused(votes):
+        if is_split(self.lists, votes):
             return False
         return kind.watch_request(0) is not None and self._entry_behind() is None
 
