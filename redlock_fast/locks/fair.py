@@ -65,7 +65,6 @@ class FairKind(LockKind):
         "_seen",
         "_silent",
         "_split",
-        "_watches_key",
         "entry_token",
         "joins",
         "placed",
@@ -80,7 +79,6 @@ class FairKind(LockKind):
     #: Each round has its own token for the key, so that a late release cannot undo a later round.
     new_token_per_round: ClassVar[bool] = True
     batchable: ClassVar[bool] = False
-    refillable: ClassVar[bool] = True
 
     def __init__(self, key: bytes, joins: bool = True) -> None:
         super().__init__(key)
@@ -95,7 +93,6 @@ class FairKind(LockKind):
         self._split = False  # whether a master granted in the last round
         self._again = False  # whether the place must be written at once: it does not count before that
         self._first = 0  # the masters on which the caller is the head of the queue
-        self._watches_key = False  # whether the last watch was of the lock's key
         self._silent = 0  # the masters that may have given another ticket
 
     @property
@@ -125,7 +122,8 @@ class FairKind(LockKind):
         self._again = False
         if not replies:
             return
-        ranks = {master: rank for master, (_, rank) in (replies | granted).items()}
+        places = replies | granted
+        ranks = {master: rank for master, (_, rank) in places.items()}
         rank = lists.rank(ranks)
         self.rank = None if rank is None else int(rank)
         self._first &= ~mask_of(ranks)
@@ -133,7 +131,7 @@ class FairKind(LockKind):
         if self.ticket:
             self.placed = True
             return
-        self._seen |= {master: ticket for master, (ticket, _) in (replies | granted).items()}
+        self._seen |= {master: ticket for master, (ticket, _) in places.items()}
         if lists.in_every_quorum(mask_of(self._seen)):
             limit = _certain_ticket(self._seen, lists) + MAX_LEAD
             highest = max(one for one in self._seen.values() if one <= limit)
@@ -162,12 +160,11 @@ class FairKind(LockKind):
         """The first caller watches the lock, any other one its wait key."""
         if not self.placed:
             return None
-        self._watches_key = self.rank == 0
-        watched = self.key if self._watches_key else b"%b:b:%b" % (self._queue[:-2], self.entry_token)
+        watched = self.key if self.rank == 0 else b"%b:b:%b" % (self._queue[:-2], self.entry_token)
         return Request(WATCH, (watched,), masters)
 
     def watched(self, votes: Votes, lists: MasterLists) -> None:
-        if not self._watches_key:
+        if self.rank != 0:  # what was watched is the wait key
             self._note_first(mask_of(master for master, vote in enumerate(votes.values) if vote > 0), lists)
 
     def _note_first(self, masters: int, lists: MasterLists) -> None:

@@ -824,7 +824,7 @@ KINDS = [
             "requests = [Request(RELEASE, (self.key, token), masters, resend_for)]",
             "requests = self.release_requests(token, masters, resend_for)",
         ),
-        ("all-watch-the-lock", "self._watches_key = self.rank == 0", "self._watches_key = True"),
+        ("all-watch-the-lock", "self.key if self.rank == 0 else", "self.key if True else"),
         ("other-tickets-stay", "        if self._silent:\n", "        if False:\n"),
     ),
     *of(
