@@ -99,7 +99,7 @@ def waiters(rows: dict[tuple[str, int, int], dict[str, float]]) -> str:
     return svg(draw, 4.0)
 
 
-#: Grants a second with a hold of 1 ms before a release woke one waiter (2026-11-24, the same machine).
+#: Grants a second with a hold of 1 ms of an earlier build, in which a release woke all waiters (2026-11-24).
 HERD = {"plain": {1: 801, 8: 690, 32: 327, 100: 88}, "fair": {1: 763, 8: 588, 32: 482, 100: 296}}
 
 
