@@ -824,8 +824,6 @@ KINDS = [
             "requests = [Request(RELEASE, (self.key, token), masters, resend_for)]",
             "requests = self.release_requests(token, masters, resend_for)",
         ),
-        ("all-watch-the-lock", "self.key if self.rank == 0 else", "self.key if True else"),
-        ("other-tickets-stay", "        if self._silent:\n", "        if False:\n"),
     ),
     *of(
         "redlock_fast/locks/fair.py",
@@ -835,6 +833,8 @@ KINDS = [
     *of(
         "redlock_fast/locks/fair.py",
         judges("unit/locks/fair"),
+        ("all-watch-the-lock", "self.key if self.rank == 0 else", "self.key if True else"),
+        ("other-tickets-stay", "        if self._silent:\n", "        if False:\n"),
         ("turns-seen-are-forgotten", "        self._first |= masters\n", "        self._first = masters\n"),
         ("no-pause-without-masters", "        self._again = False\n        if not rep", "        if not rep"),
     ),
