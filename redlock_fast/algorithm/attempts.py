@@ -49,7 +49,7 @@ class RetryLoop:
     entry: QueueEntry | None = None
     notified: bool = False  # whether a watch that ended before its time preceded the present round
     unreleased: bool = False  # whether the last round must still be undone
-    unqueued: LockKind | None = None  # the plain lock whose caller has a place in a queue
+    without_place: LockKind | None = None  # of a caller that took a place: the kind that it had before
     _refusal: AcquireFailure | None = None
 
     def __init__(
@@ -161,7 +161,7 @@ class RetryLoop:
             yield from self.roll_back()
             self._queue()
             return True
-        if self.unqueued is not None and self.failure.unavailable:
+        if self.without_place is not None and self.failure.unavailable:
             yield from self._leave_queue(votes)
         if not self.lock_kind.keeps_place:
             return (yield from self._wait(votes))
@@ -229,29 +229,29 @@ class RetryLoop:
     def _queue(self) -> None:
         """Take a place with the next round."""
         assert self.policy.crowds.queued is not None
-        self.unqueued = self.lock_kind
+        self.without_place = self.lock_kind
         self.lock_kind = self.policy.crowds.queued(self.lock_kind.key)
 
     def _leave_queue(self, votes: Votes) -> Generator[Effect, Any, None]:
-        """Masters failed: ask as others do, without a place.
+        """Give the place up after a round in which masters failed, and ask without one.
 
-        If the user may not write the keys of a queue, the callers of this client take no more places.
+        If that was because the user may not write the keys of a queue, this client takes no more places.
         """
-        assert self.unqueued is not None
+        assert self.without_place is not None
         crowds = self.policy.crowds
         crowds.forget(self.lock_kind.key)
         if any(type(why) is bytes and b"NOPERM" in why for why in votes.details.values()):
             crowds.queued = None
         yield from self.undo()
         self.policy.server_entries.remove(self)
-        self.lock_kind, self.unqueued = self.unqueued, None
+        self.lock_kind, self.without_place = self.without_place, None
         self.token = self.policy.token()
         self.unreleased = False
 
     def _watches_at_once(self, votes: Votes) -> bool:
-        """Whether the next effect is a watch, which can undo the round in the same write.
+        """Whether a watch follows now, so that one write to each master can undo the round and arm the watch.
 
-        Not after a vote that was split: a master that is silent could delay the end of the watch.
+        False after a split vote: a silent master could then delay the end of the watch.
         """
         kind = self.lock_kind
         if not self.policy.push or self.failure.unavailable or kind.retry_at_once:

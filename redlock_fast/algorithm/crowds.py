@@ -15,17 +15,17 @@ from .lock_kind import LockKind
 
 #: Refused rounds after which a caller takes a place.
 REFUSED_ROUNDS = 6
-#: Callers of other clients that a place has in front of it, if the next callers take a place at once, too.
+#: A queue is long if so many callers of other clients are in front of a caller that takes a place in it.
 LONG_QUEUE = 3
 #: Seconds for which a client remembers that many wanted a lock; and how many of these locks at most.
 MEMORY, MOST = 1.0, 10_000
-#: Seconds that a caller waits before it takes a place in a queue that was long a moment ago. The caller whose
-#: turn it is asks in this time: otherwise its request and this one would hinder each other.
+#: Seconds that a caller waits before it joins a queue that was long a moment ago, so that its request does
+#: not hinder that of the caller whose turn it is.
 COURTESY = 0.0005
 
 
 class Crowds:
-    """What the callers of one client saw of other callers, by key.
+    """The locks of one client whose queues on the masters were long a moment ago, by key.
 
     ``queued``: makes the kind of a plain lock whose callers wait in a queue; None: they never do.
     ``until``: when the memory of a key ends, by the lease clock.
@@ -38,13 +38,13 @@ class Crowds:
         self.until: dict[bytes, float] = {}
 
     def note(self, key: bytes, now: float) -> None:
-        """Remember that a caller has to wait in the queue for ``key``."""
+        """Remember that the queue for ``key`` is long."""
         self.until[key] = now + MEMORY
         if len(self.until) > MOST:  # others than the present ones have ended
             self.until.clear()
 
     def recent(self, key: bytes, now: float) -> bool:
-        """Whether callers had to wait in the queue for ``key`` a moment ago."""
+        """Whether the queue for ``key`` was long a moment ago."""
         end = self.until.get(key)
         if end is not None and end <= now:
             self.forget(key)

@@ -168,9 +168,10 @@ class FairKind(LockKind):
             self._note_first(mask_of(master for master, vote in enumerate(votes.values) if vote > 0), lists)
 
     def _note_first(self, masters: int, lists: MasterLists) -> None:
-        """Note that the caller is the head on ``masters``: by their votes, or without a wait key there.
+        """Note that the caller is the head of the queue on ``masters``: they said so, or have no wait key.
 
-        A quorum of both makes it the first: a round shows the votes of some masters only.
+        One round shows the votes of some masters only. So what rounds and watches have shown is collected,
+        and a quorum of it makes the caller the first.
         """
         self._first |= masters
         if lists.is_quorum(self._first):

@@ -232,7 +232,8 @@ FAIR_ACQUIRE = b"""if redis.call('exists',key)==0 and (not head or head==place) 
 end
 if stay=='' then return 0 end"""
 
-#: A place for the caller, which is -1-(64*ticket+rank). A caller that brings no ticket takes the next one.
+#: Gives the caller a place in the queue. The reply is -1-(64*ticket+rank): its number, and how many callers
+#: are in front of it. A caller that brings no ticket takes the next one.
 FAIR_JOIN = b"""local given=ticket~=''
 if given then
   local dead=redis.call('zrangebyscore',entries,'-inf',now,'limit',0,100)
