@@ -9,6 +9,7 @@ from __future__ import annotations
 import select
 import socket
 import time
+from collections import deque
 
 from ..engine.descriptors import FileId, close_copy, close_own, file_of, is_file
 
@@ -22,11 +23,15 @@ READS = 16
 
 
 class LingeringSockets:
-    """The half-closed connections of one client."""
+    """The half-closed connections of one client.
+
+    The connector's own thread looks through them while other threads add more. So every socket is at any
+    moment in the deque, or in the hands of the one thread that took it out: no lock, and none is forgotten.
+    """
 
     def __init__(self, masters: int) -> None:
         self._most = masters * MAX_PER_MASTER
-        self._open: list[tuple[float, socket.socket, FileId]] = []
+        self._open: deque[tuple[float, socket.socket, FileId]] = deque()
 
     def grow(self, masters: int) -> None:
         """Have room for so many masters."""
@@ -40,18 +45,18 @@ class LingeringSockets:
         plain = socket.socket(fileno=sock.detach())
         plain.setblocking(False)
         self._open.append((time.monotonic() + LINGER_TIMEOUT, plain, file_of(plain.fileno())))
-        while len(self._open) > self._most:
-            close_own(*self._open.pop(0)[1:])
+        self._close_all_but(self._most)
 
     def reap(self, now: float) -> None:
         """Close the sockets that the master has closed too, and those whose LINGER_TIMEOUT has passed."""
-        still_open = []
-        for until, sock, file in self._open:
+        for _ in range(len(self._open)):
+            if (oldest := self._take()) is None:
+                return
+            until, sock, file = oldest
             if now < until and is_file(sock.fileno(), file) and not at_end(sock):
-                still_open.append((until, sock, file))
+                self._open.append(oldest)
             else:
                 close_own(sock, file)
-        self._open = still_open
 
     def close(self, timeout: float = 0.0) -> None:
         """Close each socket as soon as the master has closed it too; after ``timeout`` seconds, all."""
@@ -62,19 +67,28 @@ class LingeringSockets:
                 self._wait(left)
                 self.reap(time.monotonic())
         finally:
-            for _, sock, file in self._open:
-                close_own(sock, file)
-            self._open.clear()
+            self._close_all_but(0)
 
     def __del__(self) -> None:
         """Close the sockets of a client that was dropped without close()."""
-        for _, sock, file in self._open:
-            close_own(sock, file)
+        self._close_all_but(0)
+
+    def _close_all_but(self, most: int) -> None:
+        """Close the oldest, until ``most`` are left."""
+        while len(self._open) > most and (oldest := self._take()) is not None:
+            close_own(*oldest[1:])
+
+    def _take(self) -> tuple[float, socket.socket, FileId] | None:
+        """Take the oldest out. None: another thread took the last one."""
+        try:
+            return self._open.popleft()
+        except IndexError:
+            return None
 
     def _wait(self, timeout: float) -> None:
         """Wait up to ``timeout`` seconds until a socket is readable."""
         poll = select.poll()
-        for _, sock, _ in self._open:
+        for _, sock, _ in tuple(self._open):
             if (fd := sock.fileno()) >= 0:  # the connector may have closed it, if it did not end in time
                 poll.register(fd, select.POLLIN)
         poll.poll(timeout * 1000)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import socket
+import sys
+import threading
 import time
 from collections.abc import Iterator
 
@@ -11,6 +14,9 @@ import pytest
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast.masters.lingering_close import LINGER_TIMEOUT, MAX_PER_MASTER, LingeringSockets, at_end
+
+#: Sockets that one thread adds while another looks through them.
+ADDITIONS = 300
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -102,3 +108,33 @@ def test_what_is_forgotten_is_closed() -> None:
         del lingering
         gc.collect()
         assert theirs.recv(1) == b""
+
+
+@pytest.fixture
+def eager_threads() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("eager_threads")
+def test_none_is_forgotten_that_another_thread_adds() -> None:
+    """Catches: a look through all of them that ends with a list from before the other's addition."""
+    lingering, ended = LingeringSockets(ADDITIONS), threading.Event()
+
+    def reap() -> None:
+        while not ended.is_set():
+            lingering.reap(time.monotonic())
+
+    reaping = start(reap)
+    with contextlib.ExitStack() as stack:
+        for _ in range(ADDITIONS):
+            ours, theirs = socket.socketpair()
+            stack.enter_context(theirs)
+            lingering.add(ours)
+        ended.set()
+        reaping.result(DEADLINE)
+        assert len(lingering) == ADDITIONS
+        lingering.close()
