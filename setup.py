@@ -36,7 +36,10 @@ TYPES = sorted(glob("redlock_fast/**/*.pxd", recursive=True))
 IN_C = ["src/machine.pxd", "src/process.pxd"]
 #: Threads that share a lock change its fields. C leaves it to the GIL to protect them; so where there is none
 #: the lock stays with the interpreter, which does.
-NEEDS_GIL = {"locks.bodies", "locks.lock_state", "locks.batch_state", "threads.fast_path", "aio.driver"}
+NEEDS_GIL = {
+    *("locks.bodies", "locks.lock_state", "locks.batch_state", "locks.operations"),
+    *("threads.operations", "aio.driver"),
+}
 NO_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 #: The types of fields are in the .pxd files; annotations are for people. Where an object was never made (its
 #: __init__ raised, say) such a field is None: to use one is an AttributeError, as in Python, and not whatever

@@ -35,7 +35,7 @@ from ..locks.procedures import drop_lock, entered, extend_lock
 from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
 from ..locks.single_run import SINGLE_RUN_REFUSES
-from .driver import acquire, drive, drive_now, release
+from .driver import acquire, drive, release, send_now
 from .leader import AsyncLeader
 from .loop import LoopBinding
 from .owner_names import RunningTask
@@ -147,7 +147,7 @@ class AsyncLock(LockState):
         bound = self._core.bound
         if not self.in_another_body(self._lease):
             if kind is GeneratorExit and bound is not None:  # the task is destroyed: nothing can be awaited
-                drive_now(drop_lock(self), bound)
+                send_now(drop_lock(self), bound)
                 return
             alive = await release(self, self._core.loop_binding())
         self._left(body, alive, failing=error is not None)

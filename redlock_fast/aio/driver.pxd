@@ -1,21 +1,18 @@
 # How aio/driver.py is compiled: the same source, with types that C can reach into.
 
-cimport cython
-
 from redlock_fast.aio.future cimport ExchangeFuture
-from redlock_fast.locks.lock_state cimport LockState
-from redlock_fast.algorithm.lease cimport Lease
 from redlock_fast.aio.loop cimport LoopBinding
-from redlock_fast.algorithm.policy cimport Policy
-from redlock_fast.algorithm.redlock cimport Attempt, finish_release, start_release
+from redlock_fast.algorithm.operation cimport Operation
+from redlock_fast.locks.operations cimport new_acquire, new_release
 
-@cython.locals(policy=Policy)
-cpdef ExchangeFuture submit_acquire(LockState lock, Attempt attempt, LoopBinding binding)
+cpdef object begin(Operation operation, LoopBinding binding)
 
-@cython.locals(policy=Policy)
-cpdef ExchangeFuture submit_release(LockState lock, Lease lease, LoopBinding binding)
+cpdef object complete(Operation operation, ExchangeFuture future, LoopBinding binding)
 
-@cython.locals(lease=Lease)
-cpdef Lease complete_acquire(LockState lock, Attempt attempt, ExchangeFuture future)
+cpdef object advance(Operation operation, object result, LoopBinding binding)
 
-cpdef bint complete_release(LockState lock, Lease lease, ExchangeFuture future) except -1
+cpdef object submit(Operation operation, object effect, LoopBinding binding)
+
+cpdef object clean_up(Operation operation, LoopBinding binding, bint destroyed)
+
+cpdef object send_now(list requests, LoopBinding binding)

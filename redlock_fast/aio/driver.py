@@ -1,111 +1,118 @@
-"""Runs procedures in an event loop, and the first exchange of a lock without its procedure.
+"""Runs operations and procedures in an event loop.
 
-The fast path is the same as in ``threads/fast_path.py``, which explains it. Its steps between two pauses of a
-coroutine are one function each, so that they are compiled with the types of ``aio/driver.pxd``.
+The steps of an operation between two pauses of its coroutine are one function each, so that they are compiled
+with the types of ``aio/driver.pxd``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from typing import Any, TypeVar
 
 from ..algorithm.effects import Effect, Exchange, Sleep, WaitForChange, WaitForReconnect, WaitForTurn
 from ..algorithm.lease import AcquireFailure, Lease
-from ..algorithm.redlock import Attempt, finish_release, start_release
-from ..locks.handover import HandoverKind
+from ..algorithm.operation import Operation
+from ..engine.messages import Request
 from ..locks.lock_state import LockState
-from ..locks.procedures import acquire_lock, release_lock, release_token
+from ..locks.operations import new_acquire, new_release
 from .future import ExchangeFuture
 from .loop import LoopBinding
 
 Result = TypeVar("Result")
 
 
-async def acquire(
+def acquire(
     lock: LockState, blocking: bool, timeout: float | None, binding: LoopBinding
-) -> Lease | AcquireFailure:
-    """Acquire ``lock``; see ``acquire_lock`` for the arguments, the result and what is raised."""
-    attempt = lock._start_attempt(blocking, timeout)
-    if attempt is None:
-        return await drive(acquire_lock(lock, blocking, timeout), binding)
-    try:
-        future = submit_acquire(lock, attempt, binding)
-        await future
-        outcome: Lease | AcquireFailure | None = complete_acquire(lock, attempt, future)
-        if outcome is None:
-            outcome = await drive(acquire_lock(lock, blocking, timeout, attempt), binding, future.answers)
-            lock._acquiring = None
-        return outcome
-    except BaseException as error:
-        if lock._acquiring is attempt:
-            try:
-                await abort(acquire_lock(lock, blocking, timeout, attempt), binding, error)
-            finally:
-                lock._acquiring = None
-        raise
+) -> Coroutine[Any, Any, Lease | AcquireFailure]:
+    """Acquire ``lock``. Returns the lease, or why there is none. (A coroutine within another one costs.)"""
+    return run(new_acquire(lock, blocking, timeout), binding)
 
 
-def submit_acquire(lock: LockState, attempt: Attempt, binding: LoopBinding) -> ExchangeFuture:
-    lock._mark_acquiring_unlocked(attempt)
-    policy = lock._policy
-    return binding.submit(attempt.requests, attempt.lists.need, policy.node_timeout, policy.wait)
-
-
-def complete_acquire(lock: LockState, attempt: Attempt, future: ExchangeFuture) -> Lease | None:
-    lease = lock._finish_attempt(attempt, future.answers[0])
-    if lease is not None:
-        lock._acquiring = None
-    return lease
-
-
-async def release(lock: LockState, binding: LoopBinding) -> bool:
+def release(lock: LockState, binding: LoopBinding) -> Coroutine[Any, Any, bool]:
     """Release ``lock``. True: a quorum still had the lease."""
-    lease, handover = lock._lease, lock._lock_kind
+    return run(new_release(lock), binding)
+
+
+async def run(operation: Operation, binding: LoopBinding) -> Any:
+    """Perform ``operation``. Returns its outcome.
+
+    What ends it early, such as a cancellation, waits for nothing: what it may have left on the masters is
+    sent off at once, also if the task is destroyed.
+    """
     try:
-        lease = lock._start_release()
-        if lease is None:
-            return type(handover) is HandoverKind and await drive(release_lock(lock), binding)
-        future = submit_release(lock, lease, binding)
-        await future
-        return complete_release(lock, lease, future)
+        pending: Any = begin(operation, binding)
+        while pending is not None:
+            if type(pending) is ExchangeFuture:
+                await pending
+                pending = complete(operation, pending, binding)
+            else:
+                pending = advance(operation, await _wait(pending, binding), binding)
+        return operation.outcome
     except BaseException as error:
-        if lease is not None:  # another task may have acquired the lock since
-            await abort(release_lock(lock, lease), binding, error)
-        elif type(handover) is HandoverKind and handover.released:
-            await abort(release_token(lock, handover), binding, error)
+        clean_up(operation, binding, destroyed=isinstance(error, GeneratorExit))
         raise
 
 
-def submit_release(lock: LockState, lease: Lease, binding: LoopBinding) -> ExchangeFuture:
-    policy = lock._policy
-    return binding.submit(start_release(lease), policy.voters.lists.need, policy.node_timeout, policy.wait)
+def begin(operation: Operation, binding: LoopBinding) -> ExchangeFuture | Effect | None:
+    return submit(operation, operation.begin(), binding)
 
 
-def complete_release(lock: LockState, lease: Lease, future: ExchangeFuture) -> bool:
-    return lock.note_release(lease, finish_release(lock._policy, lease, future.answers))
+def complete(
+    operation: Operation, future: ExchangeFuture, binding: LoopBinding
+) -> ExchangeFuture | Effect | None:
+    return submit(operation, operation.advance(future.answers), binding)
 
 
-async def abort(procedure: Generator[Effect, Any, Any], binding: LoopBinding, error: BaseException) -> None:
-    """Throw ``error`` into ``procedure`` in place of its first exchange; the procedure cleans up."""
-    if isinstance(error, GeneratorExit):  # the task is destroyed: nothing can be awaited
-        with contextlib.suppress(StopIteration):
-            procedure.send(None)
-            drive_now(procedure, binding, asyncio.CancelledError())
-    else:
-        await drive(procedure, binding, error)
+def advance(operation: Operation, result: Any, binding: LoopBinding) -> ExchangeFuture | Effect | None:
+    return submit(operation, operation.advance(result), binding)
 
 
-async def drive(
-    procedure: Generator[Effect, Any, Result], binding: LoopBinding, first_result: Any = None
-) -> Result:
+def submit(operation: Operation, effect: Any, binding: LoopBinding) -> Any:
+    """Submit the exchange that ``effect`` is. Returns what to wait for; None: there is an outcome."""
+    while True:
+        if effect is operation:
+            if operation.need:
+                return binding.submit(operation.requests, operation.need, operation.timeout, operation.wait)
+            binding.send(operation.requests)
+        elif type(effect) is Exchange:
+            if effect.need:
+                return binding.submit(effect.requests, effect.need, effect.timeout, effect.wait, effect.stall)
+            binding.send(effect.requests)
+        else:
+            if effect is None:
+                operation.close()
+            return effect
+        effect = operation.advance(None)
+
+
+def clean_up(operation: Operation, binding: LoopBinding, destroyed: bool) -> None:
+    """Send what ``operation`` must not leave undone. ``destroyed``: with its task, perhaps with the loop."""
+    try:
+        requests = operation.abort()
+        if requests and destroyed:
+            send_now(requests, binding)
+        elif requests:
+            binding.send(requests)
+    finally:
+        operation.close()
+
+
+def send_now(requests: list[Request], binding: LoopBinding) -> None:
+    """Send ``requests`` of a task that is destroyed: the connections may be closed already."""
+    if requests:
+        with contextlib.suppress(OSError, ValueError):
+            binding.engine.submit(requests, 0, 0.0, 0, 0.0, None)
+            binding.engine.flush()
+
+
+async def drive(procedure: Generator[Effect, Any, Result], binding: LoopBinding) -> Result:
     """Run ``procedure`` to its end and return its result.
 
     An exception that is raised while an effect is performed is thrown into the procedure; so is a
     cancellation. The procedure takes back what it has sent before it raises the exception again. That
     clean-up waits for nothing, so it is complete even if the task is never resumed.
-    ``first_result``: the result of the first effect if that was performed already: answers or an exception.
     """
     resume: Any = procedure.send
     argument: Any = None
@@ -114,27 +121,24 @@ async def drive(
             while True:
                 effect = resume(argument)
                 resume, argument = procedure.send, None
-                if first_result is not None:
-                    resume = procedure.throw if isinstance(first_result, BaseException) else procedure.send
-                    argument, first_result = first_result, None
-                elif type(effect) is not Exchange:
+                if type(effect) is not Exchange:
                     argument = await _wait(effect, binding)
                 elif effect.need:
                     argument = await binding.exchange(effect)
                 else:
-                    binding.send(effect)
+                    binding.send(effect.requests)
         except StopIteration as done:
             if procedure.gi_frame is None:  # type: ignore[attr-defined]
                 return done.value  # type: ignore[no-any-return]
             # The procedure has not ended: a signal handler raised this.
-            resume, argument, first_result = procedure.throw, done, None
+            resume, argument = procedure.throw, done
         except GeneratorExit:
             drive_now(procedure, binding, asyncio.CancelledError())
             raise
         except BaseException as error:
             if procedure.gi_frame is None:  # type: ignore[attr-defined]
                 raise  # the procedure has ended with this exception
-            resume, argument, first_result = procedure.throw, error, None
+            resume, argument = procedure.throw, error
 
 
 async def _wait(effect: Effect, binding: LoopBinding) -> Any:

@@ -16,7 +16,7 @@ from ..locks.config import check_timeout, number
 from ..locks.leader import FAILED, REST, STEPPED_DOWN, STOPPED, TICK, Campaign, Election, LeaderState, Term
 from ..locks.procedures import drop_lock
 from ..telemetry import log_error
-from .driver import acquire, drive, drive_now
+from .driver import acquire, drive, send_now
 
 
 class _Campaign(Campaign):
@@ -248,7 +248,7 @@ class AsyncLeader(LeaderState):
             term.over = True
             bound = self._core.bound
             if bound is not None and not term.released:
-                drive_now(drop_lock(lock), bound)
+                send_now(drop_lock(lock), bound)
             term.released = True
             raise
         finally:

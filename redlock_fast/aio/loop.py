@@ -93,9 +93,9 @@ class LoopBinding:
             self.flush()
         return future
 
-    def send(self, effect: Exchange) -> None:
-        """Submit an exchange without waiting for its votes."""
-        self.engine.submit(effect.requests, 0, effect.timeout, effect.wait, effect.stall, None)
+    def send(self, requests: list[Request] | Batch) -> None:
+        """Submit requests without waiting for votes."""
+        self.engine.submit(requests, 0, 0.0, 0, 0.0, None)
         self.masters.connector.wake_soon()
         self._submitted += 1
         if self._submitted == 1:

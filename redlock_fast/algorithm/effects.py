@@ -92,6 +92,8 @@ def undo_after(error: BaseException, undo: Generator[Effect, Any, Any]) -> Gener
 
 def send_no_reply(requests: list[Request] | Batch) -> Generator[Effect, Any, None]:
     """Send releases without waiting for replies. If an exception interrupts this, send them again."""
+    if not requests:
+        return
     try:
         yield from send(requests)
     except BaseException as error:

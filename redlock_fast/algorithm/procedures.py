@@ -1,4 +1,4 @@
-"""Acquire, release, extend: the Redlock algorithm as generators without I/O.
+"""Extend a lease, and ask about keys: the Redlock algorithm as generators without I/O.
 
 A procedure yields effects and is sent their results. A driver performs the effects: with threads, with
 asyncio, or in a simulation in virtual time. The driver throws exceptions (a signal, a cancellation) into the
@@ -11,126 +11,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
 
 from ..engine.contract import Request, Votes, Wait
-from .attempts import RetryLoop
-from .effects import Effect, Exchange, send_no_reply, undo_after
-from .fencing import fence
-from .lease import AcquireFailure, ExtendOutcome, Lease
-from .lock_kind import EXISTS, OWNER, FencedKind, LockKind, wire_ttl
+from .effects import Effect, Exchange
+from .lease import ExtendOutcome, Lease
+from .lock_kind import EXISTS, OWNER, wire_ttl
 from .master_lists import MasterLists
 from .policy import Policy
 from .quorum import deadline
-from .redlock import (
-    Attempt,
-    finish_attempt,
-    finish_release,
-    start_attempt,
-    start_release,
-    trusted_votes,
-    weakest,
-)
+from .redlock import weakest
 from .refill import lacking, put, refill
 from .tokens import TOKEN_SIZE, owner_of
 
 #: The length of the hash in a reply to OWNER.
 TOKEN_HASH = 40
-
-
-def acquire(
-    policy: Policy,
-    lock_kind: LockKind,
-    ttl: float,
-    give_up_at: float | None,
-    rounds: int | None,
-    on_granted: Callable[[Lease], None],
-    first: Attempt | None = None,
-) -> Generator[Effect, list[Votes], Lease | AcquireFailure]:
-    """Make attempts until one gets a lease, or until ``give_up_at`` (lease clock) or ``rounds`` ends them.
-
-    Attempts without a lease are undone. ``on_granted`` gets the lease at once: after any later exception the
-    caller must undo it. ``first``: an attempt whose exchange the caller makes.
-    """
-    token = policy.token() if first is None else first.token
-    retry_loop = RetryLoop(policy, lock_kind, give_up_at, rounds, ttl, token)
-    lease = None
-    try:
-        if first is None and not (yield from retry_loop.begin()):
-            return retry_loop.failure
-        lease = yield from _attempts(retry_loop, ttl, on_granted, first)
-        if lease is not None:
-            return lease
-        yield from retry_loop.undo()
-        return retry_loop.failure
-    except BaseException as error:
-        yield from undo_after(error, retry_loop.undo())
-        raise
-    finally:
-        try:
-            retry_loop.leave(granted=lease is not None)
-        except BaseException:
-            retry_loop.leave(granted=lease is not None)  # the callers behind must not wait for this exception
-            raise
-
-
-def _attempts(
-    retry_loop: RetryLoop, ttl: float, on_granted: Callable[[Lease], None], first: Attempt | None
-) -> Generator[Effect, list[Votes], Lease | None]:
-    """Make attempts until one gets a lease. None: the last one is not undone yet.
-
-    The caller's ``try`` protects this, and has no loop: where a turn ends with a condition, CPython 3.13 and
-    3.14 may run a signal handler, and a ``try`` around the loop in one function does not catch its exception.
-    """
-    while True:
-        attempt = first or start_attempt(retry_loop.policy, retry_loop.lock_kind, ttl, retry_loop.token)
-        first = None
-        votes, lease = yield from ask(attempt, retry_loop)
-        if lease is not None:
-            on_granted(lease)
-            return lease
-        if retry_loop.exhausted(votes, attempt.start):
-            return None
-        if not (yield from retry_loop.wait(votes)):
-            return None
-
-
-def ask(
-    attempt: Attempt, retry_loop: RetryLoop
-) -> Generator[Effect, list[Votes], tuple[Votes, Lease | None]]:
-    """Make one attempt. Returns the votes that count, and the lease or None."""
-    policy, lock_kind, sent = retry_loop.policy, retry_loop.lock_kind, retry_loop.sent
-    timeout = policy.node_timeout
-    if retry_loop.give_up_at is not None:
-        timeout = max(0.0, min(timeout, retry_loop.give_up_at - attempt.start))
-    retry_loop.sent |= attempt.masters  # until the votes are known
-    lists = retry_loop.lists = attempt.lists
-    votes = (yield Exchange(attempt.requests, lists.need, timeout, policy.wait))[0]
-    retry_loop.sent = sent | votes.sent
-    votes, fencing = trusted_votes(attempt, votes), None
-    granted = lists.granted(votes)
-    if type(lock_kind) is FencedKind and granted:
-        left = attempt.start + timeout - policy.clock()
-        fencing, granted = yield from fence(attempt, lock_kind, votes, left)
-    lease = finish_attempt(attempt, granted, retry_loop.sent, fencing)
-    if lease is None:
-        lock_kind.observe(votes, lists)
-    return votes, lease
-
-
-def undo_lease(lease: Lease) -> Generator[Effect, Any, None]:
-    """Release a lease on all masters that may have it, without waiting for replies."""
-    yield from send_no_reply(start_release(lease))
-
-
-def release(policy: Policy, lease: Lease) -> Generator[Effect, list[Votes], bool]:
-    """Delete the key of ``lease`` on all masters that may have it. False: the lease had ended before.
-
-    If an exception interrupts this, the caller must undo the lease.
-    """
-    requests = start_release(lease)
-    answers = yield Exchange(requests, policy.voters.lists.need, policy.node_timeout, policy.wait)
-    return finish_release(policy, lease, answers)
 
 
 def extend(

@@ -6,30 +6,26 @@ cimport machine
 from redlock_fast.algorithm.lease cimport Lease, granted_leases, lease_of
 from redlock_fast.algorithm.lock_kind cimport LockKind
 from redlock_fast.algorithm.master_lists cimport MasterLists
+from redlock_fast.algorithm.operation cimport Operation
 from redlock_fast.algorithm.policy cimport Policy
 from redlock_fast.algorithm.quorum cimport deadline
 from redlock_fast.engine.messages cimport Votes
 
-@cython.final
-cdef class Attempt:
-    cdef readonly Policy policy
-    cdef readonly LockKind lock_kind
-    cdef readonly double ttl
+cdef class Attempt(Operation):
+    cdef public Policy policy
+    cdef public LockKind lock_kind
+    cdef public double ttl
     cdef readonly double start
     cdef public double end
     cdef readonly MasterLists lists
     cdef readonly unsigned long long masters
-    cdef readonly object token
-    cdef readonly object requests
+    cdef public object token
 
-@cython.locals(attempt=Attempt)
-cpdef Attempt start_attempt(Policy policy, LockKind lock_kind, double ttl, bytes token)
+@cython.locals(policy=Policy)
+cpdef object start_attempt(Attempt attempt)
 
 @cython.locals(attempt=Attempt)
 cpdef Attempt start_attempts(Policy policy, list keys, double ttl)
-
-@cython.locals(attempt=Attempt)
-cpdef Attempt _attempt(Policy policy, double ttl)
 
 cpdef double validity_left(Attempt attempt) except? -1
 
@@ -46,6 +42,8 @@ cpdef Lease finish_attempt(Attempt attempt, bint granted, unsigned long long sen
 cpdef tuple finish_attempts(Attempt attempt, object keys, object tally)
 
 cpdef list start_release(Lease lease)
+
+cpdef list undo_lease(Lease lease)
 
 @cython.locals(lists=MasterLists, votes=Votes)
 cpdef bint finish_release(Policy policy, Lease lease, list answers) except -1

@@ -1,7 +1,7 @@
 """The Redlock algorithm without I/O: the requests of an attempt and a release, and the outcome of the votes.
 
-Procedures, batches and the fast paths of threads and asyncio call these functions. Compiled where a compiler
-is available, with the types of ``algorithm/redlock.pxd``.
+Operations and batches call these functions. Compiled where a compiler is available, with the types of
+``algorithm/redlock.pxd``.
 
 Source: "Distributed Locks with Redis", redis.io, "The Redlock algorithm", steps 1 to 5.
 """
@@ -17,6 +17,7 @@ from . import machine
 from .lease import Lease, granted_leases, lease_of
 from .lock_kind import ACQUIRE, LockKind
 from .master_lists import MasterLists
+from .operation import Operation
 from .policy import Policy, lease_clock
 from .quorum import deadline
 
@@ -24,15 +25,15 @@ from .quorum import deadline
 RESTARTED, UNLISTED = "it restarted after it was asked", "its record forbids the list of this attempt"
 
 
-class Attempt:
-    """One attempt on all masters that vote. Only ``start_attempt`` and ``start_attempts`` make it.
+class Attempt(Operation):
+    """An operation that asks all masters that vote for a lease, at once.
 
     ``start``: the lease clock before the first byte. ``end``: the deadline of a lease that it gets.
     ``lists``: the masters that must agree, to its end, although they may change while it runs. ``masters``:
     the mask of the masters that it asks. ``token``, ``requests``: what it sends to them.
     """
 
-    __slots__ = ("end", "lists", "lock_kind", "masters", "policy", "requests", "start", "token", "ttl")
+    __slots__ = ("end", "lists", "lock_kind", "masters", "policy", "start", "token", "ttl")
 
     policy: Policy
     lock_kind: LockKind
@@ -41,37 +42,28 @@ class Attempt:
     end: float
     lists: MasterLists
     masters: int
-    token: Any  # of a batch: a list of tokens
-    requests: Any
+    token: Any  # of a batch: a list of tokens; None: not drawn yet
 
 
-def start_attempt(policy: Policy, lock_kind: LockKind, ttl: float, token: bytes) -> Attempt:
-    """Steps 1 and 2: an attempt with its start and the request for each voting master."""
-    attempt = _attempt(policy, ttl)
-    attempt.lock_kind = lock_kind
-    attempt.token = token
-    attempt.requests = [lock_kind.acquire_request(token, policy.ttl_on_wire(ttl), attempt.masters)]
-    return attempt
-
-
-def start_attempts(policy: Policy, keys: list[bytes], ttl: float) -> Attempt:
-    """As ``start_attempt``, for a batch of plain locks on ``keys``. Each key gets a token of its own."""
-    attempt = _attempt(policy, ttl)
-    attempt.token = policy.tokens(len(keys))
-    columns = (keys, attempt.token, policy.ttl_on_wire(ttl))
-    attempt.requests = Batch(ACQUIRE, columns, len(keys), attempt.masters)
-    return attempt
-
-
-def _attempt(policy: Policy, ttl: float) -> Attempt:
-    attempt = Attempt.__new__(Attempt)
-    attempt.policy = policy
-    attempt.ttl = ttl
+def start_attempt(attempt: Attempt) -> None:
+    """Step 1: read the clock. Note the masters to ask, and when a lease would end."""
+    policy = attempt.policy
     attempt.start = _now(policy)
-    attempt.end = deadline(attempt.start, ttl, policy.drift_factor)
+    attempt.end = deadline(attempt.start, attempt.ttl, policy.drift_factor)
     # After the clock: a lease by former lists must not outlive the change by more than its ttl.
     attempt.lists = policy.voters.lists
     attempt.masters = policy.voters.mask & attempt.lists.all
+
+
+def start_attempts(policy: Policy, keys: list[bytes], ttl: float) -> Attempt:
+    """The attempt of a batch of plain locks on ``keys``. Each key gets a token of its own."""
+    attempt = Attempt.__new__(Attempt)
+    attempt.policy = policy
+    attempt.ttl = ttl
+    start_attempt(attempt)
+    attempt.token = policy.tokens(len(keys))
+    columns = (keys, attempt.token, policy.ttl_on_wire(ttl))
+    attempt.requests = Batch(ACQUIRE, columns, len(keys), attempt.masters)
     return attempt
 
 
@@ -153,6 +145,12 @@ def _faults(attempt: Attempt, mask: int) -> dict[int, str | bytes]:
 def start_release(lease: Lease) -> list[Request]:
     """Step 5: the requests that delete the keys of ``lease`` on every master that may have them."""
     lease.released += 1  # first: a concurrent refill then undoes what it sent
+    return lease.release_requests()
+
+
+def undo_lease(lease: Lease) -> list[Request]:
+    """As ``start_release``, where no reply is awaited. May be called again."""
+    lease.released = max(lease.released, 1)
     return lease.release_requests()
 
 

@@ -2,21 +2,19 @@
 
 cimport cython
 
-from redlock_fast.algorithm.lock_kind cimport FencedKind, LockKind
+from redlock_fast.algorithm.lock_kind cimport LockKind
 from redlock_fast.algorithm.keys cimport key_of
 from redlock_fast.algorithm.lease cimport Lease
 from redlock_fast.locks.bodies cimport Body, has_lease, remove_ended
 from redlock_fast.masters.client_state cimport ClientState
-from redlock_fast.engine.messages cimport Votes
 from redlock_fast.algorithm.policy cimport Policy
-from redlock_fast.algorithm.redlock cimport Attempt, finish_attempt, start_attempt, trusted_votes
 
 cdef class LockState:
     cdef object __weakref__
     cdef public object resource
     cdef readonly object _core
     cdef readonly Policy _policy
-    cdef ClientState _client_state
+    cdef readonly ClientState _client_state
     cdef public LockKind _lock_kind
     cdef readonly double _ttl
     cdef public object _timeout
@@ -29,17 +27,11 @@ cdef class LockState:
     cdef int _at_exit
     cdef public object _label
 
-    @cython.locals(policy=Policy, client_state=ClientState, lock_kind=LockKind)
-    cpdef Attempt _start_attempt(self, object blocking, object timeout)
-    cpdef bint _allows_an_exchange(self, object blocking, object timeout) except -1
-    @cython.locals(lease=Lease)
-    cpdef Lease _mark_acquiring(self, object me)
     @cython.locals(lease=Lease, generation=long)
-    cpdef Lease _mark_acquiring_unlocked(self, object me)
-    @cython.locals(lease=Lease)
-    cpdef Lease _finish_attempt(self, Attempt attempt, Votes votes, Body body=*)
+    cpdef Lease _mark_acquiring(self, object me)
     cpdef object _on_granted(self, Lease lease, Body body=*)
     cpdef bint _acquired(self, object outcome) except -1
+    cpdef object _waiting_time(self, object blocking, object timeout)
     cpdef Lease _own_lease(self)
     @cython.locals(lease=Lease)
     cpdef Lease _start_release(self, Lease only=*)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import NoReturn, Self, TypeVar
 
-from ..algorithm.fencing import agreed_number
 from ..algorithm.keys import key_of
 from ..algorithm.lease import (
     AS_CLIENT,
@@ -18,9 +17,8 @@ from ..algorithm.lease import (
     ExtendOutcome,
     Lease,
 )
-from ..algorithm.lock_kind import FencedKind, LockKind
+from ..algorithm.lock_kind import LockKind
 from ..algorithm.policy import Policy
-from ..algorithm.redlock import Attempt, finish_attempt, start_attempt, trusted_votes
 from ..algorithm.renewal_schedule import ENDED, FORKED, GONE, NOT_HELD
 from ..algorithm.tokens import owner_of
 from ..engine.messages import Votes
@@ -30,7 +28,7 @@ from ..wire.text import quoted
 from .auto_extend import AutoExtension
 from .bodies import Body, has_lease, remove_ended
 from .client_base import BaseClient
-from .config import CLIENT_DEFAULT, MAX_INTEGER, ClientDefault, check_flag, check_limit, check_timeout
+from .config import CLIENT_DEFAULT, ClientDefault, check_flag, check_limit, check_timeout
 from .failures import acquire_error, causes
 from .handover import HandoverKind
 
@@ -223,48 +221,12 @@ class LockState:
 
     # --- acquire ---
 
-    def _start_attempt(self, blocking: bool, timeout: float | None) -> Attempt | None:
-        """Start an attempt whose exchange may decide the acquire; None: use ``acquire_lock``.
-
-        The caller passes the attempt to ``_mark_acquiring``, and its votes to ``_finish_attempt``. Finally,
-        also after an exception, the caller sets ``_acquiring`` to None.
-        """
-        client_state, policy, lock_kind = self._client_state, self._policy, self._lock_kind
-        if (
-            self._lease is not None
-            or (type(lock_kind) is not LockKind and type(lock_kind) is not FencedKind)
-            or lock_kind.key in policy.local_queue.waiting
-            or (policy.crowded and lock_kind.key in policy.crowded)
-            or not self._allows_an_exchange(blocking, timeout)
-            or not client_state.ready
-            or client_state.closed
-        ):
-            return None
-        return start_attempt(policy, lock_kind, self._ttl, policy.token())
-
-    def _allows_an_exchange(self, blocking: bool, timeout: float | None) -> bool:
-        """Whether the arguments of ``acquire`` are good, and leave an exchange its whole ``node_timeout``."""
-        if blocking is False:
-            return timeout is None or timeout == -1
-        if timeout is None or timeout == -1:
-            timeout = self._timeout
-        elif type(timeout) is not float and type(timeout) is not int:
-            return False
-        return blocking is True and (timeout is None or self._policy.node_timeout < timeout <= MAX_INTEGER)
-
     def _mark_acquiring(self, me: object) -> Lease | None:
         """Begin an acquire, or raise LockAlreadyHeld. Returns a former lease that has ended, or None.
 
-        The acquire has begun when ``_acquiring`` is ``me``. After an exception the caller checks that.
+        The acquire has begun when ``_acquiring`` is ``me``. After an exception the caller checks that. A
+        caller in a thread has the client's mutex.
         """
-        with self._client_state.mutex:
-            lease = self._mark_acquiring_unlocked(me)
-        if lease is not None:
-            self.forget_lease(lease)
-        return lease
-
-    def _mark_acquiring_unlocked(self, me: object) -> Lease | None:
-        """As ``_mark_acquiring``, without the mutex. The caller must forget a lease that is returned."""
         generation = self._client_state.generation()
         if self._generation != generation:  # after a fork: the parent has the lease
             self._generation = generation
@@ -277,19 +239,6 @@ class LockState:
                 resource=self.resource,
             )
         self._acquiring = me
-        return lease
-
-    def _finish_attempt(self, attempt: Attempt, votes: Votes, body: Body | None = None) -> Lease | None:
-        """The lease of the attempt; None: ``acquire_lock`` must continue. ``body``: see ``_on_granted``."""
-        votes = trusted_votes(attempt, votes)
-        fencing = None
-        if type(attempt.lock_kind) is FencedKind:
-            fencing = agreed_number(attempt.lists, votes)
-            if fencing is None:
-                return None
-        lease = finish_attempt(attempt, attempt.lists.granted(votes), votes.sent, fencing)
-        if lease is not None:
-            self._on_granted(lease, body)
         return lease
 
     def _on_granted(self, lease: Lease, body: Body | None = None) -> None:

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast
 
 from ..aio.client import AsyncFastRedlock, AsyncLock
-from ..aio.driver import drive_now
+from ..aio.driver import send_now
 from ..aio.leader import AsyncLeader
 from ..aio.rlock import AsyncRLock
 from ..aio.single_run import AsyncSingleRun
@@ -437,4 +437,4 @@ def drop(locks: Sequence[AsyncLock]) -> None:
     for lock in locks:
         bound = lock._core.bound
         if bound is not None:
-            drive_now(drop_lock(lock), bound)
+            send_now(drop_lock(lock), bound)

@@ -38,8 +38,8 @@ from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
 from ..locks.single_run import SINGLE_RUN_REFUSES
 from .driver import drive
-from .fast_path import acquire, exit_lock, release
 from .leader import Leader
+from .operations import acquire, exit_lock, release
 from .renewal import LossEvent, ThreadRenewal, thread_auto_extension
 from .single_run import SingleRun
 

@@ -13,12 +13,14 @@ from ..algorithm.procedures import owners
 from ..engine.condition import Condition
 from ..engine.signals import block_signals, restore_signals
 from ..errors import ClientClosed
+from ..locks.bodies import Body
 from ..locks.config import check_timeout, number
 from ..locks.decorated import check_callback
 from ..locks.leader import FAILED, REST, STEPPED_DOWN, STOPPED, TICK, Campaign, Election, LeaderState, Term
-from ..locks.procedures import acquire_lock
+from ..locks.operations import new_acquire
 from ..telemetry import log_error
 from .driver import drive
+from .operations import run
 from .stoppable import Stopped, stoppable
 
 #: Seconds that ``stop`` waits for the thread, and so for ``on_elected``.
@@ -243,8 +245,9 @@ class Leader(LeaderState):
         """Wait for the leadership, lead until it ends, and pause."""
         with campaign.turn(Stopped, ClientClosed):
             lock, reports = self._next_lock(campaign)
-            acquire = stoppable(acquire_lock(lock, True, None), lambda: campaign.stopping)
-            lease = drive(acquire, self._core.masters)
+            masters, state = self._core.masters, self._core.client_state
+            wait = stoppable(lambda: campaign.stopping)
+            lease = run(new_acquire(lock, True, None, Body()), masters, state, state.generation(), wait)
             campaign.accepted()
             if isinstance(lease, Lease):
                 campaign.pause = self._lead(campaign, lock, reports)

@@ -13,7 +13,7 @@ from ..errors import Contended
 from ..locks.decorated import check_plain
 from ..locks.single_run import SingleRunState, keep_at_once, keep_until
 from .driver import drive
-from .fast_path import exit_run
+from .operations import exit_run
 
 if TYPE_CHECKING:
     from .client import Lock

@@ -1,64 +1,51 @@
-"""A procedure whose waits can be stopped by another thread. (For asyncio a task is cancelled.)"""
+"""Waits that another thread can stop. (For asyncio a task is cancelled.)"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 from ..algorithm.effects import Effect, Sleep, WaitForChange, WaitForTurn
-
-Result = TypeVar("Result")
+from ..masters.masters import Masters
+from .operations import perform
 
 #: Seconds after which a wait sees that it was stopped.
 SLICE = 0.25
 
 
 class Stopped(Exception):
-    """The procedure was stopped while it waited for another holder."""
+    """The operation was stopped while it waited for another holder."""
 
 
-def stoppable(
-    procedure: Generator[Effect, Any, Result], stopping: Callable[[], bool]
-) -> Generator[Effect, Any, Result]:
-    """``procedure``, into which Stopped is thrown where it waits for another holder, once ``stopping()``."""
-    resume: Any = procedure.send
-    argument: Any = None
-    stopped = False
-    try:
-        while True:
-            effect = resume(argument)
-            resume = procedure.send
-            try:
-                if stopped or not isinstance(effect, WaitForChange | WaitForTurn | Sleep):
-                    argument = yield effect
-                elif stopping():
-                    raise Stopped
-                else:
-                    argument = yield from _in_slices(effect, stopping)
-            except BaseException as error:
-                resume, argument, stopped = procedure.throw, error, True  # what follows is the clean-up
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
+def stoppable(stopping: Callable[[], bool]) -> Callable[[Effect, Masters], Any]:
+    """As ``perform``, but a wait for another holder raises Stopped soon after ``stopping()`` is true."""
+
+    def wait(effect: Effect, masters: Masters) -> Any:
+        if not isinstance(effect, WaitForChange | WaitForTurn | Sleep):
+            return perform(effect, masters)
+        if stopping():
+            raise Stopped
+        if isinstance(effect, Sleep):
+            return perform(effect, masters)  # a short one
+        return _in_slices(effect, masters, stopping)
+
+    return wait
 
 
-def _in_slices(
-    effect: WaitForChange | WaitForTurn | Sleep, stopping: Callable[[], bool]
-) -> Generator[Effect, Any, Any]:
+def _in_slices(effect: WaitForChange | WaitForTurn, masters: Masters, stopping: Callable[[], bool]) -> Any:
     """Perform a wait. Raises Stopped within SLICE seconds after a stop."""
-    if isinstance(effect, Sleep):
-        return (yield effect)  # a short one
     left = effect.timeout if isinstance(effect, WaitForChange) else effect.seconds
     requests: Any = effect.requests if isinstance(effect, WaitForChange) else []
     while True:
         part = min(left, SLICE)
         end = time.monotonic() + part
         if isinstance(effect, WaitForChange):
-            result = yield WaitForChange(requests, effect.need, part)
+            result = perform(WaitForChange(requests, effect.need, part), masters)
             requests = requests[-1:]  # the watch: what came before it has been sent
             over = time.monotonic() < end  # it was decided
         else:
-            result = yield WaitForTurn(effect.entry, part)
+            result = perform(WaitForTurn(effect.entry, part), masters)
             over = effect.entry.is_first
         left -= part
         if over or left <= 0.0:

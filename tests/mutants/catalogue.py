@@ -164,14 +164,33 @@ ALGORITHM = [
         ("a-fault-ends-the-round", "Wait.CERTAIN", "Wait.EARLY"),
     ),
     *of(
-        "redlock_fast/algorithm/procedures.py",
+        "redlock_fast/algorithm/operations.py",
         judges("unit/algorithm/procedures"),
-        ("earlier-rounds-forgotten", "retry_loop.sent = sent | votes.sent", "retry_loop.sent = votes.sent"),
+        ("earlier-rounds-forgotten", "self.sent = self._sent_before | votes.sent", "self.sent = votes.sent"),
         (
             "round-beyond-the-time",
-            "timeout = max(0.0, min(timeout, retry_loop.give_up_at - attempt.start))",
+            "timeout = max(0.0, min(timeout, self.give_up_at - self.start))",
             "pass",
         ),
+        (
+            "interrupted-caller-does-not-leave",
+            "            self._retry_loop.leave(granted=False)\n",
+            "            pass\n",
+        ),
+    ),
+    *of(
+        "redlock_fast/algorithm/operations.py",
+        judges("real/threads/operations"),
+        ("grants-without-their-number", "fencing = agreed_number(self.lists, votes)", "fencing = 0"),
+    ),
+    *of(
+        "redlock_fast/algorithm/operations.py",
+        judges("real/threads/operations", "real/aio/driver"),
+        ("the-first-exchange-is-extra-time", "self.give_up_at = self.start + self.seconds", "pass"),
+    ),
+    *of(
+        "redlock_fast/algorithm/procedures.py",
+        judges("unit/algorithm/procedures"),
         (
             "extended-though-lost-before",
             "if start >= lease.deadline or lease.lost:",
@@ -201,12 +220,12 @@ ALGORITHM = [
         judges("unit/algorithm/attempts", "unit/algorithm/procedures"),
         (
             "token-kept-over-rounds",
-            "if self.lock_kind.new_token_per_round or not self.lock_kind.keeps_place:",
-            "if self.lock_kind.new_token_per_round and self.lock_kind.keeps_place:",
+            "if acquire.lock_kind.new_token_per_round or not acquire.lock_kind.keeps_place:",
+            "if acquire.lock_kind.new_token_per_round and acquire.lock_kind.keeps_place:",
         ),
-        ("nothing-is-undone", "        if self.sent:\n", "        if not self.sent:\n"),
+        ("nothing-is-undone", "        if self.acquire.sent:\n", "        if not self.acquire.sent:\n"),
         ("a-pause-is-an-outage", "now - min(self.took, policy.node_timeout)", "start"),
-        ("one-round-too-many", "self.failed >= self.rounds and", "self.failed > self.rounds and"),
+        ("one-round-too-many", "self.failed >= self.acquire.rounds", "self.failed > self.acquire.rounds"),
         ("rounds-beyond-the-time", "return self.spare <= 0", "return False"),
         (
             "masters-down-pass-for-contention",
@@ -226,7 +245,7 @@ ALGORITHM = [
         ("any-of-the-local_queue-goes", "        return entry.is_first", "        return True"),
         ("slow-masters-pass-for-contention", "if waited and bad and cut_short:", "if bad and cut_short:"),
         ("entry-in-the-local_queue-kept", "            self.entry.leave()", "            pass"),
-        ("shared-grant-admits-none", "if granted and self.lock_kind.shared:", "if False:"),
+        ("shared-grant-admits-none", "if granted and self.acquire.lock_kind.shared:", "if False:"),
         ("never-queued-again", "self.entry is None or self.entry.slot.admitted", "self.entry is None"),
         ("admitted-caller-watches", "if self.entry is not None and self.entry.slot.admitted:", "if False:"),
     ),
@@ -235,14 +254,14 @@ ALGORITHM = [
         judges("real/threads/clean_up") + "::test_interrupted_after_a_minority_granted",
         (
             "rolled-back-before-it-is-sent",
-            "            yield from send(requests)\n",
-            "            self.sent = 0\n            yield from send(requests)\n",
+            "            yield self.acquire.send(requests)\n",
+            "            self.acquire.sent = 0\n            yield self.acquire.send(requests)\n",
         ),
         (
             "undone-before-it-is-sent",
-            "            yield from send_no_reply(self.lock_kind.release_requests(self.token, self.sent,",
-            "            masters, self.sent = self.sent, 0\n"
-            "            yield from send_no_reply(self.lock_kind.release_requests(self.token, masters,",
+            "            yield self.acquire.send(self.acquire.undo())\n",
+            "            requests, self.acquire.sent = self.acquire.undo(), 0\n"
+            "            yield self.acquire.send(requests)\n",
         ),
     ),
     Mutant(
@@ -480,15 +499,6 @@ GUARD = [
         judges("real/cli/masters/partition"),
     ),
     *of(
-        "redlock_fast/algorithm/procedures.py",
-        judges("unit/algorithm/attempts"),
-        (
-            "interrupted-caller-does-not-leave",
-            "            retry_loop.leave(granted=lease is not None)  # the",
-            "            pass  # the",
-        ),
-    ),
-    *of(
         "redlock_fast/algorithm/local_queue.py",
         judges("unit/algorithm/attempts"),
         ("interrupted-caller-wakes-none", "not present or entries[0]", "entries[0]"),
@@ -639,7 +649,7 @@ KINDS = [
     ),
     *of(
         "redlock_fast/threads/client.py",
-        judges("real/threads/fast_path"),
+        judges("real/threads/operations"),
         (
             "interrupt-releases-for-another-thread",
             "if body.lease is not None:\n            release(",
@@ -661,23 +671,12 @@ KINDS = [
     ),
     *of(
         "redlock_fast/locks/lock_state.py",
-        judges("real/threads/fast_path"),
+        judges("real/threads/operations"),
         (
             "body-begins-after-its-lease-is-seen",
             "        if body is not None:\n            self.give_lease(body, lease)\n        lease.at_exit",
             "        lease.at_exit",
         ),
-        ("grants-without-their-number", "fencing = agreed_number(attempt.lists, votes)", "fencing = 0"),
-        (
-            "the-first-exchange-outlasts-the-timeout",
-            "self._policy.node_timeout < timeout <=",
-            "0 < timeout <=",
-        ),
-    ),
-    *of(
-        "redlock_fast/locks/procedures.py",
-        judges("real/threads/fast_path", "real/aio/fast_path"),
-        ("the-first-exchange-is-extra-time", "(first.start if first else policy.clock())", "policy.clock()"),
     ),
     Mutant(
         "interrupted-batch-of-groups-releases-for-another-thread",
@@ -687,19 +686,20 @@ KINDS = [
         "tests/real/sharded/test_clients.py::test_an_interrupted_release_of_many_keeps_the_lease_of_another_thread",
     ),
     *of(
-        "redlock_fast/threads/fast_path.py",
-        judges("real/threads/fast_path"),
+        "redlock_fast/locks/operations.py",
+        judges("real/threads/operations", "real/locks/handover"),
         ("a-lease-that-ended-meanwhile-is-no-loss", "lock.note_loss(ended)", "pass"),
-        ("an-interrupted-token-release-is-not-undone", "and handover.released:", "and False:"),
-    ),
-    *of(
-        "redlock_fast/locks/procedures.py",
-        judges("real/threads/fast_path", "real/locks/handover"),
-        ("an-interrupted-take-over-is-not-renewed", "lock.undo_take_over(handover, lease)", "pass"),
+        ("an-interrupted-token-release-is-not-undone", "        self.of_token = True\n", "        pass\n"),
         (
-            "a-released-token-is-taken-over",
-            "    if handover.released:\n        raise released\n    try",
-            "    try",
+            "an-interrupted-take-over-is-not-renewed",
+            "self.lock.undo_take_over(self.handover, self.lease)",
+            "pass",
+        ),
+        ("a-released-token-is-taken-over", "        if self.handover.released:\n", "        if False:\n"),
+        (
+            "interrupted-release-takes-a-later-lease",
+            "lock._start_release(self.lease) if self.lease is not None else None",
+            "lock._start_release()",
         ),
     ),
     *of(
@@ -737,16 +737,9 @@ KINDS = [
         judges("unit/engine/condition"),
         ("the-error-of-a-handler-is-replaced", " or NOT_OWNED not in str(error)", ""),
     ),
-    Mutant(
-        "interrupted-release-takes-a-later-lease",
-        "redlock_fast/threads/fast_path.py",
-        "drive(release_lock(lock, lease), masters, error)",
-        "drive(release_lock(lock), masters, error)",
-        judges("real/threads/fast_path"),
-    ),
     *of(
         "redlock_fast/locks/bodies.py",
-        judges("unit/locks/bodies", "real/threads/fast_path", "real/aio/fast_path", "real/aio/renewal"),
+        judges("unit/locks/bodies", "real/threads/operations", "real/aio/driver", "real/aio/renewal"),
         ("end-of-a-body-releases-the-lease-of-another", "if body.lease is lease and", "if False and"),
         ("the-body-of-a-destroyed-task-ends-another", "one() is None:", "False:"),
         ("a-loss-cancels-the-body-of-a-later-lease", "if body.lease is lost]", "if False]"),
@@ -756,7 +749,7 @@ KINDS = [
         "redlock_fast/threads/client.py",
         "            drive(release_many(self, locks, not_released(held)), self.masters)\n            raise",
         "            raise",
-        "tests/real/threads/test_fast_path.py::test_a_batch_that_is_interrupted_is_released",
+        "tests/real/threads/test_operations.py::test_a_batch_that_is_interrupted_is_released",
     ),
     Mutant(
         "interrupted-batch-of-groups-stays-held",
@@ -950,9 +943,9 @@ KINDS = [
     ),
     Mutant(
         "take-over-without-a-timeout",
-        "redlock_fast/locks/procedures.py",
-        "timeout = max(0.0, min(policy.node_timeout, give_up_at - attempt.start))",
-        "timeout = policy.node_timeout",
+        "redlock_fast/locks/operations.py",
+        "        return new_take_over(lock, lock._ttl, wait, body)\n",
+        "        return new_take_over(lock, lock._ttl, None, body)\n",
         "tests/real/locks/test_handover.py::test_a_timeout_bounds_a_take_over",
     ),
     *of(
@@ -1639,11 +1632,15 @@ GREENLETS = [
         judges("real/threads/fork"),
     ),
     *of(
-        "redlock_fast/threads/fast_path.py",
+        "redlock_fast/threads/operations.py",
         judges("real/threads/fork"),
-        ("child-asks-for-its-parents-token", "if lock._generation != generation:", "if False:"),
-        ("child-has-its-parents-lock", "if lock._client_state.generation() != generation:", "if False:"),
-        ("child-releases-its-parents-token", "error, generation)", "error, lock._generation)"),
+        ("child-asks-for-its-parents-token", "None and state.generation() == generation:", "None:"),
+        ("child-has-its-parents-lock", "if state.known_generation != generation:", "if False:"),
+        (
+            "child-releases-its-parents-token",
+            "    except BaseException:\n        if state.generation() == generation:\n",
+            "    except BaseException:\n        if True:\n",
+        ),
     ),
     Mutant(
         "a-guarded-master-keeps-its-old-name",
@@ -1654,10 +1651,11 @@ GREENLETS = [
     ),
     Mutant(
         "cancelled-release-takes-a-later-lease",
-        "redlock_fast/aio/driver.py",
-        "abort(release_lock(lock, lease), binding, error)",
-        "abort(release_lock(lock), binding, error)",
-        "tests/real/aio/test_fast_path.py::test_a_cancelled_release_leaves_a_later_lease",
+        "redlock_fast/locks/operations.py",
+        "        if lease is None or not (self.of_token or self.lock._start_release(lease)):\n"
+        "            return []\n",
+        "        lease = lease and (self.lock._lease or lease)\n",
+        "tests/real/aio/test_driver.py::test_a_cancelled_release_leaves_a_later_lease",
     ),
     *of(
         "redlock_fast/engine/pure/hub.py",
@@ -1743,7 +1741,7 @@ TLS = [
 MEASURED = [
     *of(
         "redlock_fast/exporters/instrument.py",
-        judges("real/exporters/durations", "real/exporters/telemetry", "real/threads/fast_path"),
+        judges("real/exporters/durations", "real/exporters/telemetry", "real/threads/operations"),
         (
             "an-interrupted-measured-end-releases-another-lease",
             "            self._drop(held)\n",

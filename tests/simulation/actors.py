@@ -17,11 +17,12 @@ from redlock_fast.locks.handover import handed_over
 from redlock_fast.locks.lock_state import LockState
 from redlock_fast.locks.many import acquire_many, extend_many, release_many
 from redlock_fast.locks.multilock import multi_lock_kind
-from redlock_fast.locks.procedures import acquire_lock, extend_lock, release_lock
+from redlock_fast.locks.procedures import extend_lock
 from redlock_fast.locks.rwlock import Reader, Writer, downgrade, intent
 from redlock_fast.locks.semaphore import semaphore_kind
-from redlock_fast.threads import fast_path
+from redlock_fast.threads import operations
 
+from . import lock_calls
 from .awaited_lock import AwaitedLock
 from .invariants import Hold
 from .process import Interrupted, Process
@@ -139,9 +140,9 @@ class User:
         """As ``Lock.acquire``."""
         began = self._begin()
         if self.kind == "straight":
-            outcome = yield from self._fast_path(lock)
+            outcome = yield from self._in_thread(lock)
         else:
-            outcome = yield from acquire_lock(lock, True, timeout)
+            outcome = yield from lock_calls.acquire(lock, True, timeout)
         bounded = timeout is not None and self.kind != "straight"
         self._took("acquire", began, timeout if bounded else inf)
         if isinstance(outcome, AcquireFailure):
@@ -149,11 +150,11 @@ class User:
             return None
         return self._holds(lock, outcome)
 
-    def _fast_path(self, lock: LockState) -> Generator[Any, Any, Lease | AcquireFailure]:
-        """As the client for threads does, without a generator where one exchange decides."""
+    def _in_thread(self, lock: LockState) -> Generator[Any, Any, Lease | AcquireFailure]:
+        """By the driver of the client for threads."""
         blocking = self.world.draw(4) == 3
         outcome: Lease | AcquireFailure = yield from stepped(
-            self.process, lambda masters: fast_path.acquire(lock, blocking, None, masters)
+            self.process, lambda masters: operations.acquire(lock, blocking, None, masters)
         )
         return outcome
 
@@ -213,12 +214,12 @@ class User:
         began = self._begin()
         try:
             if self.kind == "straight":
-                yield from stepped(self.process, lambda masters: fast_path.release(lock, masters))
+                yield from stepped(self.process, lambda masters: operations.release(lock, masters))
             else:
-                yield from release_lock(lock)
+                yield from lock_calls.release(lock)
         except Interrupted:
             self.world.counts["interrupted"] += 1
-            yield from release_lock(lock)
+            yield from lock_calls.release(lock)
         self._took("release", began, self.process.core.policy.node_timeout)
 
     # --- a lock that is entered several times ---

@@ -7,7 +7,9 @@ from types import coroutine
 from typing import Any
 
 from redlock_fast.locks.lock_state import LockState
-from redlock_fast.locks.procedures import acquire_lock, extend_lock, release_lock
+from redlock_fast.locks.procedures import extend_lock
+
+from . import lock_calls
 
 
 @coroutine
@@ -22,12 +24,12 @@ class AwaitedLock(LockState):
     __slots__ = ()
 
     async def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        return self._acquired(await performed(acquire_lock(self, blocking, timeout)))
+        return self._acquired(await performed(lock_calls.acquire(self, blocking, timeout)))
 
     async def extend(self, ttl: float | None = None) -> float:
         validity: float = await performed(extend_lock(self, ttl))
         return validity
 
     async def release(self) -> bool:
-        alive: bool = await performed(release_lock(self))
+        alive: bool = await performed(lock_calls.release(self))
         return alive

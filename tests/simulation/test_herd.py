@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from simulation import lock_calls
 from simulation.actors import MAX_TTL, Script
 from simulation.choices import seeded
 from simulation.invariants import Witness
@@ -21,7 +22,6 @@ from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import ContentionHistory, Retry
 from redlock_fast.locks.fair import QueuedKind
 from redlock_fast.locks.lock_state import LockState
-from redlock_fast.locks.procedures import acquire_lock, release_lock
 from redlock_fast.masters.restart_guard import Guard
 from redlock_fast.wire.commands import Verb
 
@@ -62,12 +62,12 @@ class Herd:
     def _script(self, process: Process) -> Script:
         for _ in range(self.turns):
             lock = LockState(process.core, b"a", process.core.lock_kind(b"a", False))
-            outcome = yield from self._counted(acquire_lock(lock, True, None))
+            outcome = yield from self._counted(lock_calls.acquire(lock, True, None))
             assert not isinstance(outcome, AcquireFailure)
             self.waits.append(self.world.now - self.released)
             yield Sleep(self.hold)
             self.released = self.world.now
-            assert (yield from release_lock(lock))
+            assert (yield from lock_calls.release(lock))
             yield Sleep(self.hold)
 
     def _counted(self, procedure: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:

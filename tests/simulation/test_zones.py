@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from simulation import lock_calls
 from simulation.actors import MAX_TTL
 from simulation.choices import seeded
 from simulation.invariants import Witness
@@ -21,7 +22,6 @@ from redlock_fast.algorithm.quorum import Retry
 from redlock_fast.algorithm.refusals import Refusals
 from redlock_fast.errors import Contended
 from redlock_fast.locks.lock_state import LockState
-from redlock_fast.locks.procedures import acquire_lock, release_lock
 from redlock_fast.masters.restart_guard import Guard
 
 KEY, ROUNDS = b"job", 20
@@ -57,21 +57,21 @@ class Zones:
 
     def _waits(self, process: Process) -> Generator[Any, Any, None]:
         lock = LockState(process.core, KEY, process.core.lock_kind(KEY, False))
-        outcome = yield from acquire_lock(lock, True, None)
+        outcome = yield from lock_calls.acquire(lock, True, None)
         assert not isinstance(outcome, AcquireFailure)
         self.held = self.held or self.world.now
-        yield from release_lock(lock)
+        yield from lock_calls.release(lock)
 
     def _runs_once(self, process: Process) -> Generator[Any, Any, None]:
         lock = LockState(process.core, KEY, process.core.lock_kind(KEY, False))
         refusals = Refusals(process.core.policy, KEY)
-        while isinstance((yield from acquire_lock(lock, False, None)), AcquireFailure):
+        while isinstance((yield from lock_calls.acquire(lock, False, None)), AcquireFailure):
             if (yield from refusals.is_held(Contended("split"))):
                 self.skipped += 1
                 return
         self.held = self.world.now
         yield Sleep(HOLD)
-        yield from release_lock(lock)
+        yield from lock_calls.release(lock)
 
     def run(self) -> Zones:
         self.world.wait(0.5)

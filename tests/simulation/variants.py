@@ -14,6 +14,7 @@ from textwrap import dedent
 from typing import Any
 from unittest.mock import patch
 
+from redlock_fast.algorithm import attempts as _attempts
 from redlock_fast.algorithm import batch as _batches
 from redlock_fast.algorithm import lock_kind as _lock_kind
 from redlock_fast.algorithm import master_lists as _master_lists
@@ -21,15 +22,19 @@ from redlock_fast.algorithm import procedures as _procedures
 from redlock_fast.algorithm import refill as _refill
 from redlock_fast.algorithm.attempts import RetryLoop
 from redlock_fast.algorithm.local_queue import LocalQueue
+from redlock_fast.algorithm.policy import Policy
+from redlock_fast.algorithm.quorum import drift
 from redlock_fast.engine.contract import NO_REPLY, Votes
 from redlock_fast.engine.pure.request import PendingRequest
 from redlock_fast.engine.pure.subscriptions import Subscriptions
 from redlock_fast.locks import client_base as _core
+from redlock_fast.locks.lock_state import LockState
 from redlock_fast.masters.restart_guard import Guard
 from redlock_fast.wire import dialect as _dialect
 from redlock_fast.wire.commands import Verb, command
 from redlock_fast.wire.dialect import KEY, TOKEN, TTL
 
+from . import actors as _actors
 from . import engine, scenario
 from .network import Connection
 from .server import Server
@@ -93,23 +98,25 @@ def half_is_enough() -> list[Change]:
     return [(scenario, "quorum", half), (_master_lists, "quorum", half)]
 
 
-def finished(end: Callable[[Any], float]) -> list[Change]:
-    """Attempts get leases with this deadline."""
+def finished(end: Callable[[Policy, float, float], float]) -> list[Change]:
+    """Leases get the deadline ``end(policy, ttl, deadline)`` when their votes are counted."""
 
-    def changed(real: Callable[..., Any]) -> Callable[..., Any]:
-        def finish(attempt: Any, *what: Any) -> Any:
-            attempt.end = end(attempt)
-            return real(attempt, *what)
+    class Changed(LockState):
+        def _on_granted(self, lease: Any, body: Any = None) -> None:
+            lease.deadline = end(self._policy, lease.ttl, lease.deadline)
+            super()._on_granted(lease, body)
 
-        return finish
+    def finish(attempt: Any, *what: Any) -> Any:
+        attempt.end = end(attempt.policy, attempt.ttl, attempt.end)
+        return real(attempt, *what)
 
-    modules = (_procedures, "finish_attempt"), (_batches, "finish_attempts")
-    return [(module, name, changed(getattr(module, name))) for module, name in modules]
+    real = _batches.finish_attempts
+    return [(_actors, "LockState", Changed), (_batches, "finish_attempts", finish)]
 
 
 def time_stands_still() -> list[Change]:
     """The lease counts from when the quorum was reached, not from before the first byte."""
-    return finished(lambda attempt: attempt.end + attempt.policy.clock() - attempt.start)
+    return finished(lambda policy, ttl, _: policy.clock() + ttl - drift(ttl, policy.drift_factor))
 
 
 def with_command(verb: Verb, *words: bytes | int) -> list[Change]:
@@ -170,7 +177,7 @@ def clocks_agree() -> list[Change]:
     def deadline(start: float, ttl: float, factor: float) -> float:
         return start + ttl
 
-    changes = finished(lambda attempt: attempt.start + attempt.ttl)
+    changes = finished(lambda policy, ttl, end: end + drift(ttl, policy.drift_factor))
     return [*changes, (_procedures, "deadline", deadline)]
 
 
@@ -262,7 +269,7 @@ def largest_counter() -> list[Change]:
         yield from ()
         return max(votes.values), sum(value > 0 for value in votes.values)
 
-    return [(_procedures, "fence", fence)]
+    return [(_attempts, "fence", fence)]
 
 
 # --- waiting: counterexamples of a model checker --------------------------------------

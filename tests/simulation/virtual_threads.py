@@ -1,6 +1,6 @@
 """Blocking code in virtual time: it runs in a thread of its own, which never runs while the simulation does.
 
-So what is compiled for threads, and makes no generators, takes part: see ``redlock_fast.threads.fast_path``.
+So the driver for threads takes part: see ``redlock_fast.threads.operations``.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ import redis
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast import FastRedlock
-from redlock_fast.algorithm import batch, procedures
 from redlock_fast.embedded import Masters
 from redlock_fast.masters.membership import KEY, PHASE_1, PHASE_2, Record, decode, encode, members
 
@@ -36,19 +35,17 @@ class HeldUp:
     def __init__(self, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = threading.Event()
         self.go_on = threading.Event()
-        self._client = client
-        monkeypatch.setattr(procedures, "start_attempt", self._held_up(procedures.start_attempt))
-        monkeypatch.setattr(batch, "start_attempts", self._held_up(batch.start_attempts))
+        self._engine = client.masters.engine
+        monkeypatch.setattr(client.masters, "engine", self)
 
-    def _held_up(self, make: Callable[..., Any]) -> Callable[..., Any]:
-        def made(policy: Any, *arguments: Any) -> Any:
-            result = make(policy, *arguments)
-            if policy is self._client.policy and not self.begun.is_set():
-                self.begun.set()
-                assert self.go_on.wait(DEADLINE)
-            return result
+    def exchange(self, requests: Any, need: Any, *more: Any) -> Any:
+        if need and not self.begun.is_set():
+            self.begun.set()
+            assert self.go_on.wait(DEADLINE)
+        return self._engine.exchange(requests, need, *more)
 
-        return made
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
 
 
 def options(lease: float) -> dict[str, Any]:

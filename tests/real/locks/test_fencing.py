@@ -23,7 +23,7 @@ from support.python_process import PythonProcess
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import ClientClosed, QuorumUnavailable, Retry
-from redlock_fast.algorithm import procedures
+from redlock_fast.algorithm import attempts
 from redlock_fast.algorithm.fencing import fence
 from redlock_fast.embedded import Masters
 
@@ -269,7 +269,7 @@ def test_a_close_before_the_number_is_certain_releases_the_grant(
             master.pause()
         return (yield from fence(*args))
 
-    monkeypatch.setattr(procedures, "fence", stop_and_fence)
+    monkeypatch.setattr(attempts, "fence", stop_and_fence)
     with paused(masters, 1, 2, 3, 4):
         for master in masters[1:3]:
             master.resume()

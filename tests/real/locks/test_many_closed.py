@@ -127,14 +127,14 @@ def test_a_part_that_is_sent_behind_its_release_is_undone(
     c, nodes = connected(valkey), raw(valkey)
     forget_calls(nodes)
     begun, goes_on, closed = threading.Event(), threading.Event(), threading.Event()
-    exchange, needed = driver.exchange, itertools.count()
+    perform, needed = driver.perform, itertools.count()
 
     def paused_exchange(effect: Any, masters: Any) -> Any:
         if not effect.need or next(needed) == 0:
-            return exchange(effect, masters)
+            return perform(effect, masters)
         begun.set()
         assert goes_on.wait(DEADLINE)
-        answers = exchange(effect, masters)
+        answers = perform(effect, masters)
         assert closed.wait(DEADLINE)  # the thread cannot undo anything
         return answers
 
@@ -142,7 +142,7 @@ def test_a_part_that_is_sent_behind_its_release_is_undone(
         goes_on.set()
         eventually(lambda: calls(nodes, "set") == [2 * PART] * 5, "the second part is executed")
 
-    monkeypatch.setattr(driver, "exchange", paused_exchange)
+    monkeypatch.setattr(driver, "perform", paused_exchange)
     monkeypatch.setattr(c.masters, "engine", Draining(c.masters.engine, let_it_send))
     call = start(lambda: c.acquire_many(names(2 * PART), TTL))
     assert begun.wait(DEADLINE)

@@ -13,12 +13,12 @@ from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import Lock, LockAlreadyHeld
 from redlock_fast.embedded import Master, Masters
-from redlock_fast.threads import fast_path
+from redlock_fast.threads import operations
 
 #: In Python the caller knows when these return, or when they begin.
-WHOLE = ("threads/client.py", "threads/fast_path.py", "threads/driver.py", "threads/single_run.py")
+WHOLE = ("threads/client.py", "threads/operations.py", "threads/driver.py", "threads/single_run.py")
 #: Where nothing is compiled: at the entry of the end.
-BEFORE = ("call exit_run", "call exit_lock") if str(fast_path.__file__).endswith(".py") else ()
+BEFORE = ("call exit_run", "call exit_lock") if str(operations.__file__).endswith(".py") else ()
 
 
 def nothing() -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from support.bare import BareAcquire, acquire
 from support.interruptions import interrupted
 from support.votes import votes
 
@@ -34,8 +35,8 @@ from redlock_fast.algorithm.local_queue import QueueEntry
 from redlock_fast.algorithm.lock_kind import LockKind
 from redlock_fast.algorithm.master_lists import MasterLists
 from redlock_fast.algorithm.policy import Policy, VotingMasters
-from redlock_fast.algorithm.procedures import acquire
 from redlock_fast.algorithm.quorum import ContentionHistory, wake_jitter
+from redlock_fast.algorithm.redlock import start_attempt
 from redlock_fast.engine.contract import FAULT, NO_REPLY, Request, Votes
 from redlock_fast.locks.failures import acquire_error
 from redlock_fast.wire.commands import Verb
@@ -86,7 +87,9 @@ class Waiter:
             **settings,
         )
         give_up_at = None if seconds is None else self.now + seconds
-        self.retry_loop = RetryLoop(self.policy, lock_kind or LockKind(KEY), give_up_at, rounds)
+        self.acquire = BareAcquire(self.policy, lock_kind or LockKind(KEY), 10.0, give_up_at, rounds)
+        start_attempt(self.acquire)
+        self.retry_loop = RetryLoop(self.acquire)
 
     def fails(self, round_votes: Votes = HELD, took: float = ROUND) -> bool:
         """A round that got no lease; whether it was the last."""
@@ -309,8 +312,9 @@ def test_wake_ups_are_spread_for_a_time_after_another_client_was_seen(
     waiter.waits(round_votes)
     assert waiter.paused() > 0.0
     for later, spread in ((seconds - 0.01, True), (seconds + 0.01, False)):
-        other = RetryLoop(waiter.policy, LockKind(KEY), None, None)  # another acquire of this client
-        waiter.retry_loop, waiter.now, waiter.effects = other, began + later - ROUND, []
+        other = BareAcquire(waiter.policy, LockKind(KEY))  # another acquire of this client
+        start_attempt(other)
+        waiter.retry_loop, waiter.now, waiter.effects = RetryLoop(other), began + later - ROUND, []
         waiter.fails()
         waiter.waits()
         assert (Sleep in map(type, waiter.effects)) is spread
@@ -351,7 +355,7 @@ def test_time_is_left_for_a_last_round(round_votes: Votes) -> None:
     assert not waiter.fails(round_votes)
     waiter.retry_loop._refusal = AcquireFailure(round_votes, False, 1)
     assert waiter.waits(round_votes)
-    left = waiter.retry_loop.give_up_at
+    left = waiter.acquire.give_up_at
     assert left is not None
     assert left - waiter.now == pytest.approx(NODE_TIMEOUT)
 

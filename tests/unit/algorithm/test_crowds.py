@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support import bare
 from support.scripted_votes import World
 from support.votes import votes
 
-from redlock_fast.algorithm import crowds, procedures
+from redlock_fast.algorithm import crowds
 from redlock_fast.algorithm.crowds import COURTESY, LONG_QUEUE, MEMORY, REFUSED_ROUNDS, Crowds
 from redlock_fast.algorithm.lease import Lease
 from redlock_fast.algorithm.lock_kind import LockKind
@@ -32,7 +33,7 @@ def places(rank: int, ticket: int = 7) -> Any:
 def acquire(world: World, rounds: int | None = None, **policy: Any) -> Any:
     settings = {"push": True, "crowds": Crowds(QueuedKind), **policy}
     made = world.policy(**settings)
-    outcome = world.run(procedures.acquire(made, LockKind(KEY), 10.0, None, rounds, world.kept.append))
+    outcome = world.run(bare.acquire(made, LockKind(KEY), 10.0, None, rounds, world.kept.append))
     return made, outcome
 
 

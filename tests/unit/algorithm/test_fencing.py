@@ -6,10 +6,10 @@ from itertools import combinations_with_replacement
 from typing import Any
 
 import pytest
+from support import bare
 from support.scripted_votes import N, World
 from support.votes import votes
 
-from redlock_fast.algorithm import procedures
 from redlock_fast.algorithm.fencing import agreed_number
 from redlock_fast.algorithm.lease import AcquireFailure
 from redlock_fast.algorithm.lock_kind import FencedKind
@@ -24,7 +24,7 @@ KEY = b"orders:42"
 
 def fenced(world: World, **policy: Any) -> Any:
     lock_kind = FencedKind(KEY, b"86400000", b"30000")
-    return world.run(procedures.acquire(world.policy(**policy), lock_kind, 10.0, None, 1, world.kept.append))
+    return world.run(bare.acquire(world.policy(**policy), lock_kind, 10.0, None, 1, world.kept.append))
 
 
 def test_equal_counters_are_one_round_trip() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
+from support import bare
 from support.scripted_votes import World
 from support.votes import votes
 
@@ -35,7 +36,7 @@ HUNG = votes(OK, OK, NO_REPLY, NO_REPLY, NO_REPLY)
 def acquire(
     world: World, ttl: float = 10.0, *, until: float | None = None, rounds: int | None = None, **policy: Any
 ) -> Any:
-    run = procedures.acquire(world.policy(**policy), LockKind(KEY), ttl, until, rounds, world.kept.append)
+    run = bare.acquire(world.policy(**policy), LockKind(KEY), ttl, until, rounds, world.kept.append)
     return world.run(run)
 
 
@@ -230,7 +231,7 @@ def test_clock_that_jumps_while_the_masters_answer_leaves_no_lock() -> None:
 def test_release_within_the_lease(answer: Votes, alive: bool) -> None:
     world = World(answer)
     lease = held(world, sent=0b01111)
-    assert world.run(procedures.release(world.policy(), lease)) is alive
+    assert world.run(bare.release(world.policy(), lease)) is alive
     assert [request.masters for request in world.sent] == [0b01111]
     assert world.sent[0].resend_for == 10.0
 
@@ -239,7 +240,7 @@ def test_release_after_the_lease_is_decided_by_the_clock_when_masters_do_not() -
     world = World(votes(OK, OK, FAULT, FAULT, FAULT))
     lease = held(world)
     world.now += 20.0
-    assert world.run(procedures.release(world.policy(), lease)) is False
+    assert world.run(bare.release(world.policy(), lease)) is False
 
 
 def test_release_of_a_lost_lease_is_no_success_whatever_the_masters_say() -> None:
@@ -247,7 +248,7 @@ def test_release_of_a_lost_lease_is_no_success_whatever_the_masters_say() -> Non
     world = World(GRANTED)
     lease = held(world)
     lease.mark_lost(world.now)
-    assert world.run(procedures.release(world.policy(), lease)) is False
+    assert world.run(bare.release(world.policy(), lease)) is False
     assert world.verbs() == [Verb.RELEASE]
 
 
@@ -353,7 +354,7 @@ def test_release_after_a_longer_extension_is_kept_as_long_as_the_key_may_live() 
     world = World(DOWN, GRANTED)
     lease = held(world)
     extend(world, lease, ttl=50.0)
-    world.run(procedures.release(world.policy(), lease))
+    world.run(bare.release(world.policy(), lease))
     assert world.sent[-1].resend_for == 50.0
 
 
@@ -400,7 +401,7 @@ def test_a_ticket_is_from_so_many_masters_that_every_quorum_has_one() -> None:
     """Catches: two refusals and a dead master, which decide that others hold it, round after round."""
     world = World(votes(waits(8), waits(5), waits(3), FAULT, NO_REPLY), GRANTED)
     lock_kind = fair_kind(KEY, fencing=False)
-    lease = world.run(procedures.acquire(world.policy(), lock_kind, 10.0, None, None, world.kept.append))
+    lease = world.run(bare.acquire(world.policy(), lock_kind, 10.0, None, None, world.kept.append))
     assert isinstance(lease, Lease)
     first, second = (one for one in world.exchanges if one.requests[0].verb == Verb.FAIR)
     assert first.wait == second.wait == Wait.CERTAIN
@@ -412,7 +413,7 @@ def test_what_is_kept_over_the_rounds_is_taken_back_from_all_that_were_asked() -
     reached = votes(waits(3), waits(3), waits(2), NO_REPLY, NO_REPLY)
     world = World(reached, votes(waits(3), waits(3), waits(3), FAULT, FAULT, sent=0b00111))
     lock_kind = fair_kind(KEY, fencing=False)
-    refusal = world.run(procedures.acquire(world.policy(), lock_kind, 10.0, None, 2, world.kept.append))
+    refusal = world.run(bare.acquire(world.policy(), lock_kind, 10.0, None, 2, world.kept.append))
     assert isinstance(refusal, AcquireFailure)
     assert world.verbs() == [Verb.FAIR, Verb.RELEASE, Verb.FAIR, Verb.FAIR_LEAVE]
     assert world.sent[-1].masters == 0b11111

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from redlock_fast.algorithm.lease import Lease
 from redlock_fast.algorithm.lock_kind import ACQUIRE, RELEASE, LockKind
 from redlock_fast.algorithm.master_lists import MasterLists
+from redlock_fast.algorithm.operations import Acquire
 from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry, drift
 from redlock_fast.algorithm.redlock import (
@@ -14,7 +16,6 @@ from redlock_fast.algorithm.redlock import (
     finish_attempt,
     finish_attempts,
     finish_release,
-    start_attempt,
     start_attempts,
     start_release,
     trusted_votes,
@@ -34,6 +35,14 @@ class Clock:
         return self.now
 
 
+def started(rules: Policy, lock_kind: LockKind, ttl: float, token: bytes) -> Acquire:
+    """An attempt whose request is about to be sent."""
+    attempt = Acquire(rules, lock_kind, ttl, math.inf, blocking=True)
+    attempt.token = token
+    attempt.begin()
+    return attempt
+
+
 def policy(clock: Clock, masters: int = N) -> Any:
     return Policy(0.05, 0.01, 1.0, Retry(), VotingMasters(masters), clock=clock)
 
@@ -41,14 +50,14 @@ def policy(clock: Clock, masters: int = N) -> Any:
 def test_an_attempt_asks_the_masters_that_vote() -> None:
     rules = policy(Clock())
     rules.voters.mask = 0b10111
-    attempt = start_attempt(rules, LockKind(b"r"), TTL, b"token")
+    attempt = started(rules, LockKind(b"r"), TTL, b"token")
     (request,) = attempt.requests
     assert (request.verb, request.args, request.masters) == (ACQUIRE, (b"r", b"token", b"10000"), 0b10111)
 
 
 def test_a_lease_ends_a_ttl_and_the_drift_after_the_start() -> None:
     clock = Clock()
-    attempt = start_attempt(policy(clock), LockKind(b"r"), TTL, b"token")
+    attempt = started(policy(clock), LockKind(b"r"), TTL, b"token")
     clock.now += 1.0
     lease = finish_attempt(attempt, True, ALL)
     assert lease is not None
@@ -58,7 +67,7 @@ def test_a_lease_ends_a_ttl_and_the_drift_after_the_start() -> None:
 
 def test_too_few_grants_or_no_validity_are_no_lease() -> None:
     clock = Clock()
-    attempt = start_attempt(policy(clock), LockKind(b"r"), TTL, b"token")
+    attempt = started(policy(clock), LockKind(b"r"), TTL, b"token")
     assert finish_attempt(attempt, False, ALL) is None
     clock.now += TTL
     assert finish_attempt(attempt, True, ALL) is None
@@ -66,7 +75,7 @@ def test_too_few_grants_or_no_validity_are_no_lease() -> None:
 
 def test_a_master_that_restarted_after_it_was_asked_does_not_count() -> None:
     rules = policy(Clock())
-    attempt = start_attempt(rules, LockKind(b"r"), TTL, b"token")
+    attempt = started(rules, LockKind(b"r"), TTL, b"token")
     assert trusted_votes(attempt, GRANTED) is GRANTED
     rules.voters.mask = 0b00011
     votes = trusted_votes(attempt, GRANTED)
@@ -81,7 +90,7 @@ def test_a_master_that_restarted_after_it_was_asked_does_not_count() -> None:
 def test_masks_of_distrusted_masters_have_room_for_all() -> None:
     """Catches: numbers of C that are too small for them."""
     rules = policy(Clock(), MAX_MASTERS)
-    attempt = start_attempt(rules, LockKind(b"r"), TTL, b"token")
+    attempt = started(rules, LockKind(b"r"), TTL, b"token")
     last = MAX_MASTERS - 1
     rules.voters.mask = 1 << last
     assert distrusted(attempt) == (1 << last) - 1

@@ -6,6 +6,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from support import bare
 from support.votes import votes
 
 from redlock_fast import ConfigError, FastRedlock
@@ -158,7 +159,7 @@ def test_what_is_released_in_between_is_taken_back(
     procedure = procedures.extend(policy, lease, TTL)
     next(procedure)
     refill = procedure.send([votes(OK, NO, OK, OK, OK)])
-    run(procedures.release(policy, lease), [votes(OK, NO, OK, OK, OK)])
+    run(bare.release(policy, lease), [votes(OK, NO, OK, OK, OK)])
     undo = procedure.throw(trouble) if trouble else procedure.send(None)
     (release,) = undo.requests
     assert (refill.requests.verb, release.verb) == (Verb.REFILL, Verb.RELEASE)

@@ -19,7 +19,13 @@ ELSEWHERE = {
     # both engines, by the rules of the contract
     "contract": ("engine", "wire/push"),
     # one step of an acquire or release, run without masters
-    "unit/algorithm/test_procedures.py": ("algorithm/effects", "algorithm/lease", "algorithm/policy"),
+    "unit/algorithm/test_procedures.py": (
+        "algorithm/effects",
+        "algorithm/lease",
+        "algorithm/operation",
+        "algorithm/operations",
+        "algorithm/policy",
+    ),
     "unit/wire/test_commands.py": ("wire/dialect",),
     "unit/locks/test_config.py": ("locks/client_base", "locks/failures"),  # checks and errors of both clients
     "real/locks/test_single_run.py": ("algorithm/refusals",),
@@ -29,8 +35,12 @@ ELSEWHERE = {
     # what each kind asks of masters
     "unit/locks/test_kinds.py": ("algorithm/lock_kind",),
     # a lock object and its drivers, through both clients
-    "real/locks/test_lock.py": ("locks/lock_state", "locks/procedures", "threads/client"),
-    "unit/threads/test_driver.py": ("aio/driver",),
+    "real/locks/test_lock.py": (
+        "locks/lock_state",
+        "locks/operations",
+        "locks/procedures",
+        "threads/client",
+    ),
     "unit/aio/test_loop.py": ("aio/future",),
     "real/threads/test_renewal.py": ("locks/auto_extend",),
     "real/threads/test_leader.py": ("threads/stoppable",),

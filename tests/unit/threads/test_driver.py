@@ -15,6 +15,7 @@ from redlock_fast.algorithm.effects import Effect, Exchange, Sleep, WaitForQuoru
 from redlock_fast.engine.contract import Votes
 from redlock_fast.errors import ClientClosed
 from redlock_fast.threads import driver as threads_driver
+from redlock_fast.threads import operations
 
 VOTES = [Votes((1,), 1, 1, 0, 0, {})]
 Procedure = Generator[Effect, Any, Any]
@@ -49,7 +50,7 @@ def binding(performed: list[object]) -> Any:
     blocking = masters(performed)
 
     async def exchange(effect: Exchange) -> Any:
-        return threads_driver.exchange(effect, blocking)
+        return operations.perform(effect, blocking)
 
     async def pause(seconds: float) -> None:
         blocking.pause(seconds)
@@ -57,8 +58,8 @@ def binding(performed: list[object]) -> Any:
     async def wait_for_quorum(timeout: float) -> None:
         blocking.wait_for_quorum(timeout)
 
-    def send(effect: Exchange) -> None:
-        threads_driver.exchange(effect, blocking)
+    def send(requests: Any) -> None:
+        operations.perform(Exchange(requests, 0, 0.0), blocking)
 
     return SimpleNamespace(exchange=exchange, pause=pause, wait_for_quorum=wait_for_quorum, send=send)
 
@@ -71,8 +72,8 @@ def performed() -> list[object]:
 @pytest.fixture(params=["threads", "asyncio"])
 def drive(request: pytest.FixtureRequest, performed: list[object]) -> Drive:
     if request.param == "threads":
-        return lambda procedure, *first: threads_driver.drive(procedure, masters(performed), *first)
-    return lambda procedure, *first: asyncio.run(aio_driver.drive(procedure, binding(performed), *first))
+        return lambda procedure: threads_driver.drive(procedure, masters(performed))
+    return lambda procedure: asyncio.run(aio_driver.drive(procedure, binding(performed)))
 
 
 def test_effects_are_performed_in_order(drive: Drive, performed: list[object]) -> None:
@@ -115,7 +116,7 @@ def test_stop_iteration_of_an_effect_does_not_end_the_procedure(
     drive: Drive, performed: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal handler raises it while the thread waits. Catches: an acquire that returns None then."""
-    monkeypatch.setattr(threads_driver, "exchange", Mock(side_effect=[StopIteration, performed.append]))
+    monkeypatch.setattr(threads_driver, "perform", Mock(side_effect=[StopIteration, performed.append]))
 
     def procedure() -> Procedure:
         try:
@@ -128,16 +129,6 @@ def test_stop_iteration_of_an_effect_does_not_end_the_procedure(
     with pytest.raises(RuntimeError, match="raised StopIteration"):
         drive(procedure())
     assert performed == ["cleaned up"]
-
-
-def test_the_first_result_replaces_the_first_effect(drive: Drive, performed: list[object]) -> None:
-    def procedure() -> Procedure:
-        return (yield Exchange([], 1, 0.1))
-
-    assert drive(procedure(), VOTES) is VOTES
-    with pytest.raises(Interrupted):
-        drive(procedure(), Interrupted())
-    assert performed == []
 
 
 # --- a child of fork that has a copy of the caller: a greenlet of the parent -----------------------
@@ -172,15 +163,6 @@ def test_child_of_fork_sends_nothing_for_its_parent(failing: bool) -> None:
     with pytest.raises(ClientClosed, match="its parent continues"):
         threads_driver.drive(releasing(performed), of_parent)
     assert performed == ["exchange", "cleaned up"]
-
-
-@pytest.mark.parametrize("first", [VOTES, Interrupted()])
-def test_child_of_fork_after_the_first_exchange(first: Any) -> None:
-    """The fast path made it, before the fork or in the middle of it."""
-    performed: list[object] = []
-    with pytest.raises(ClientClosed):
-        threads_driver.drive(releasing(performed), masters(performed), first, generation=-1)
-    assert performed == []
 
 
 def test_nothing_is_called_between_the_end_of_a_procedure_and_its_result() -> None:

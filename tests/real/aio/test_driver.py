@@ -1,4 +1,4 @@
-"""The straight way of asyncio locks: that it is taken, and all that leads from it back to the procedures."""
+"""Operations of asyncio locks: one exchange decides most of them, and a cancellation may end any of them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 import redis
 from support.clocks import Jumping
 from support.event_loops import at_full_strength, clean, on_loops, until
-from support.fast_path_only import fast_path_only
-from support.keys import TTL, occupy, paused, sizes, values, wipe
+from support.keys import TTL, calls, occupy, paused, sizes, values, wipe
+from support.one_exchange import one_exchange
 from support.waiting import DEADLINE
 
 from redlock_fast import (
@@ -64,7 +64,7 @@ async def reusable(lock: AsyncLock) -> None:
 async def test_no_detours(masters: Masters, aclient: MakeAio, monkeypatch: pytest.MonkeyPatch) -> None:
     async with aclient(masters) as c:
         await at_full_strength(c)
-        fast_path_only(monkeypatch)
+        one_exchange(monkeypatch)
         for lock in (c.lock("straight", TTL), c.lock("awaited", timeout=TTL)):
             for arguments in [(True,), (False,), (True, TTL)]:
                 assert await lock.acquire(*arguments) is True
@@ -87,7 +87,7 @@ async def test_no_detour_where_a_quorum_of_counters_agrees(
         for _ in range(3):
             async with lock:
                 numbers.append(lock.fencing_token)
-            fast_path_only(monkeypatch)  # the first grant may have to raise counters
+            one_exchange(monkeypatch)  # the first grant may have to raise counters
         assert numbers == [numbers[0], numbers[0] + 1, numbers[0] + 2]
 
 
@@ -111,7 +111,7 @@ async def test_refused(valkey: Masters, aclient: MakeAio, raw: Raw) -> None:
 
 @on_loops
 async def test_refused_once(valkey: Masters, aclient: MakeAio, raw: Raw) -> None:
-    """The rounds after the first one are the procedure's."""
+    """Catches: a later caller that does not queue behind it."""
     nodes = raw(valkey)
     async with aclient(valkey, retry=Retry(0.001, 0.002)) as c:
         await at_full_strength(c)
@@ -119,7 +119,9 @@ async def test_refused_once(valkey: Masters, aclient: MakeAio, raw: Raw) -> None
         lock = c.lock("taken", TTL)
         task = asyncio.create_task(lock.acquire())
         await until(lambda: bool(c.policy.local_queue.waiting) or task.done(), "it waits")
-        assert c.lock("taken", TTL)._start_attempt(True, -1) is None, "a later caller has to queue"
+        asked = sum(calls(nodes, "set"))
+        assert await c.lock("taken", TTL, timeout=0.1).acquire() is False
+        assert sum(calls(nodes, "set")) == asked, "a later caller has to queue"
         for node in nodes:
             node.delete("taken")
         assert await task is True

@@ -1,0 +1,112 @@
+"""An operation: one call on the masters, without I/O. A driver performs its effects and reports what came.
+
+    effect = operation.begin()
+    while effect is not None:
+        effect = operation.advance(perform(effect))
+    operation.close()
+    return operation.outcome
+
+A driver that cannot go on (a signal, a cancellation, a destroyed task) sends what ``abort`` returns, without
+waiting for replies, and calls ``close`` then. Nothing is thrown into an operation. Three drivers perform the
+same operations: for threads, for asyncio, and in virtual time for the simulation.
+
+Compiled where a compiler is available, with the types of ``algorithm/operation.pxd``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from ..engine.contract import Wait
+from ..engine.messages import Batch, Quorums, Request
+from .effects import Effect, Exchange, send_no_reply
+
+
+class Operation:
+    """``outcome``: the result, once there is no further effect; None before.
+
+    An operation is itself the effect of its exchanges, so it has the fields of an ``Exchange``. One exchange
+    is the whole of most operations. What one exchange does not decide goes on as a generator, which begins
+    after it (``go_on_with``), sets the outcome, and returns nothing.
+    """
+
+    __slots__ = ("_rest", "need", "outcome", "requests", "timeout", "wait")
+
+    def __init__(self) -> None:
+        self.outcome: Any = None
+        self.requests: list[Request] | Batch = []
+        self.need: int | Quorums = 0
+        self.timeout: float = 0.0
+        self.wait: int = 0
+        self._rest: Generator[Effect | Operation, Any, None] | None = None
+
+    def begin(self) -> Effect | Operation | None:
+        """The first effect; None: there is an outcome. Raises for what forbids the call."""
+        raise NotImplementedError
+
+    def advance(self, result: Any) -> Effect | Operation | None:
+        """The next effect after the ``result`` of the one before; None: there is an outcome."""
+        raise NotImplementedError
+
+    def abort(self) -> list[Request]:
+        """The requests that must be sent if the operation does not go on. May be called again.
+
+        Masters that have executed such a request before do nothing the second time.
+        """
+        return []
+
+    def close(self) -> None:
+        """The last step: after an outcome, or after what ``abort`` returned was sent. May be called again."""
+
+    def ask(
+        self, requests: list[Request] | Batch, need: int | Quorums, timeout: float, wait: int
+    ) -> Operation:
+        """The effect of an exchange."""
+        self.requests = requests
+        self.need = need
+        self.timeout = timeout
+        self.wait = wait
+        return self
+
+    def send(self, requests: list[Request]) -> Operation:
+        """The effect of sending ``requests`` without waiting for replies."""
+        return self.ask(requests, 0, 0.0, 0)
+
+    def go_on_with(self, rest: Generator[Effect | Operation, Any, None]) -> Effect | Operation | None:
+        """Go on with ``rest``, which begins here."""
+        self._rest = rest
+        return self.resume(None)
+
+    def resume(self, result: Any) -> Effect | Operation | None:
+        """Go on with the generator of ``go_on_with``."""
+        assert self._rest is not None
+        try:
+            return self._rest.send(result)
+        except StopIteration:
+            if self.outcome is None:  # not its end: a signal handler raised this
+                raise
+            return None
+
+
+def performed(operation: Operation) -> Generator[Effect, Any, Any]:
+    """``operation`` as a part of a procedure. Returns its outcome."""
+    try:
+        effect = operation.begin()
+        while effect is not None:
+            effect = operation.advance((yield as_effect(operation, effect)))
+        return operation.outcome
+    except GeneratorExit:  # the procedure is closed, and can send nothing
+        raise
+    except BaseException:
+        yield from send_no_reply(operation.abort())
+        raise
+    finally:
+        operation.close()
+
+
+def as_effect(operation: Operation, effect: Effect | Operation) -> Effect:
+    """``effect``, or the exchange of ``operation`` as an object of its own."""
+    if isinstance(effect, Operation):
+        return Exchange(operation.requests, operation.need, operation.timeout, Wait(operation.wait))
+    return effect

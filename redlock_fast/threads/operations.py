@@ -1,0 +1,151 @@
+"""Runs operations with the calling thread.
+
+A signal handler may raise between any two steps, and in an exchange. What an operation may have left on the
+masters is then sent off by ``run``, and nowhere else. It is compiled where a compiler is available, with the
+types of ``threads/operations.pxd``: no handler runs between the steps of compiled code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from ..algorithm.effects import Effect, Exchange, Sleep, WaitForChange, WaitForReconnect, WaitForTurn
+from ..algorithm.lease import AcquireFailure, Lease
+from ..algorithm.operation import Operation
+from ..errors import ClientClosed
+from ..locks.bodies import Body
+from ..locks.lock_state import LockState
+from ..locks.operations import new_acquire, new_release
+from ..masters.client_state import CONTINUED_BY_PARENT, ClientState
+from ..masters.faults import has_faults, note_faults
+from ..masters.masters import Masters
+
+
+def acquire(
+    lock: LockState, blocking: bool, timeout: float | None, masters: Masters, body: Body | None = None
+) -> Lease | AcquireFailure:
+    """Acquire ``lock``. Returns the lease, or why there is none. ``body``: of the call; it gets the lease."""
+    state = lock._client_state
+    generation = state.generation()  # first: a signal handler may fork at any step
+    outcome: Lease | AcquireFailure = run(
+        new_acquire(lock, blocking, timeout, body), masters, state, generation, perform
+    )
+    return outcome
+
+
+def release(lock: LockState, masters: Masters, only: Lease | None = None) -> bool:
+    """Release ``lock``. True: a quorum still had the lease. ``only``: no other lease is released."""
+    state = lock._client_state
+    generation = state.generation()
+    alive: bool = run(new_release(lock, only), masters, state, generation, perform)
+    return alive
+
+
+def run(
+    operation: Operation,
+    masters: Masters,
+    state: ClientState,
+    generation: int,
+    wait: Callable[[Effect, Masters], Any],
+) -> Any:
+    """Perform ``operation``. Returns its outcome. ``wait`` performs what is no exchange of the operation.
+
+    ``generation``: of the client when the call began. Raises ClientClosed in a child of fork that has a copy
+    of the call: the parent's call goes on, with the same token. So the child must neither use nor release it.
+    """
+    try:
+        effect: Any = operation.begin()
+        while effect is not None and state.generation() == generation:
+            result = ask(operation, masters) if effect is operation else wait(effect, masters)
+            if state.generation() == generation:
+                effect = operation.advance(result)
+        if state.known_generation != generation:  # a signal handler forked in the meantime
+            raise ClientClosed(CONTINUED_BY_PARENT)
+        operation.close()
+        return operation.outcome
+    except BaseException:
+        if state.generation() == generation:
+            clean_up(operation, masters)
+        else:
+            operation.close()
+        raise
+
+
+def clean_up(operation: Operation, masters: Masters) -> None:
+    """Send what ``operation`` must not leave undone. Once more if a signal handler raises while it does."""
+    try:
+        send_off(operation, masters)
+    except BaseException:
+        send_off(operation, masters)
+        raise
+
+
+def send_off(operation: Operation, masters: Masters) -> None:
+    requests = operation.abort()
+    if requests:
+        masters.engine.exchange(requests, 0, 0.0)
+        masters.connector.wake_soon()
+    operation.close()
+
+
+def ask(operation: Operation, masters: Masters) -> Any:
+    """The answers to an exchange of ``operation``."""
+    answers = masters.engine.exchange(operation.requests, operation.need, operation.timeout, operation.wait)
+    if has_faults(answers, masters):
+        note_faults(answers, masters)
+    if not operation.need:
+        masters.connector.wake_soon()
+    return answers
+
+
+def perform(effect: Effect, masters: Masters) -> Any:
+    """The result of an effect."""
+    if isinstance(effect, Exchange):
+        answers: Any = masters.engine.exchange(
+            effect.requests, effect.need, effect.timeout, effect.wait, effect.stall
+        )
+        if has_faults(answers, masters):
+            note_faults(answers, masters)
+        if type(effect) is WaitForChange:
+            masters.check_not_closed()  # the change may be a release at the end of this process
+        elif not effect.need:
+            masters.connector.wake_soon()
+        return answers
+    if type(effect) is Sleep:
+        masters.pause(effect.seconds)
+    elif type(effect) is WaitForReconnect:
+        masters.reconnect(effect.seconds, effect.disconnected, effect.silent)
+    elif type(effect) is WaitForTurn:
+        masters.wait_for_turn(effect.entry, effect.seconds)
+    else:
+        masters.wait_for_quorum(effect.timeout)  # type: ignore[union-attr]
+    return None
+
+
+def exit_lock(
+    lock: Any, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+) -> None:
+    """The end of ``with lock``: ``Lock._exit`` releases the lock.
+
+    If a signal handler raises just when ``_exit`` is entered, before it can release the lock, this does so.
+    It may raise at the entry of any function of Python: so ``with`` ends in a compiled function.
+    """
+    lease = lock._lease
+    try:
+        lock._exit(error)
+    except BaseException:
+        lock._drop(lease)
+        raise
+
+
+def exit_run(
+    run: Any, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+) -> None:
+    """The same for ``with`` a SingleRun."""
+    try:
+        run._exit(kind, error, trace)
+    except BaseException:
+        run._interrupted(kind)
+        raise
