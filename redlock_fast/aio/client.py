@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack
 from ..algorithm import procedures
 from ..algorithm.batch import UnfinishedBatch
 from ..algorithm.lock_kind import LockKind
+from ..algorithm.operation import Procedure
 from ..errors import WrongLoop
 from ..locks.bodies import Body
 from ..locks.client_base import BaseClient
@@ -19,7 +20,7 @@ from ..locks.decorated import check_async
 from ..locks.dev_mode import DEV_MODE, warn_of_held
 from ..locks.failures import is_locked
 from ..locks.lock_state import LockState, plain_lock
-from ..locks.many import acquire_many, extend_many, release_many
+from ..locks.many import AcquireMany, ReleaseMany, extend_many
 from ..locks.multilock import multi_lock_kind
 from ..locks.options import (
     AsyncKindOptions,
@@ -31,11 +32,11 @@ from ..locks.options import (
     Resource,
     ResourceOf,
 )
-from ..locks.procedures import drop_lock, entered, extend_lock
-from ..locks.rwlock import ReadWriteLock, downgrade
+from ..locks.procedures import drop_lock, entered, new_extend, validity_of
+from ..locks.rwlock import ReadWriteLock, new_downgrade
 from ..locks.semaphore import semaphore_kind
 from ..locks.single_run import SINGLE_RUN_REFUSES
-from .driver import acquire, drive, release, send_now
+from .driver import acquire, release, run, send_now
 from .leader import AsyncLeader
 from .loop import LoopBinding
 from .owner_names import RunningTask
@@ -111,7 +112,7 @@ class AsyncLock(LockState):
             RedlockError: As [`Lock.extend`][].
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        return await drive(extend_lock(self, ttl, confirm), self._core.loop_binding())
+        return validity_of(await run(new_extend(self, ttl, confirm), self._core.loop_binding()))
 
     async def downgrade(self) -> float:
         """Turn a held write lock into a read lock; see [`Lock.downgrade`][].
@@ -123,13 +124,13 @@ class AsyncLock(LockState):
             RedlockError: As [`Lock.downgrade`][].
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        return await drive(downgrade(self._core, self), self._core.loop_binding())
+        return validity_of(await run(new_downgrade(self._core, self), self._core.loop_binding()))
 
     async def __aenter__(self) -> Self:
         binding = self._core.loop_binding()
         outcome = await acquire(self, True, None, binding)
         if outcome is not self._lease:
-            await drive(entered(self, outcome), binding)
+            await run(Procedure(entered(self, outcome)), binding)
         self._begin_body_of(task_reference())
         return self
 
@@ -405,15 +406,15 @@ class AsyncFastRedlock(BaseClient):
             RedlockError: As [`FastRedlock.acquire_many`][].
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        return await drive(acquire_many(self, self._class_of(AsyncLock), resources, ttl), self.loop_binding())
+        return await self._acquire_part(resources, ttl)
 
     async def _acquire_part(
-        self, resources: ListOf[Resource], ttl: float | None, part: UnfinishedBatch
+        self, resources: ListOf[Resource], ttl: float | None, part: UnfinishedBatch | None = None
     ) -> list[AsyncLock | None]:
-        """As ``acquire_many``, as a part of the call of a sharded client."""
-        return await drive(
-            acquire_many(self, self._class_of(AsyncLock), resources, ttl, part), self.loop_binding()
-        )
+        """As ``acquire_many``, perhaps as a part of the call of a sharded client."""
+        operation = AcquireMany(self, self._class_of(AsyncLock), resources, ttl, part)
+        locks: list[AsyncLock | None] = await run(operation, self.loop_binding())
+        return locks
 
     async def release_many(self, locks: Sequence[AsyncLock]) -> list[bool]:
         """Release many locks; see [`FastRedlock.release_many`][]. A cancelled call still releases all.
@@ -425,7 +426,8 @@ class AsyncFastRedlock(BaseClient):
             RedlockError: As [`FastRedlock.release_many`][].
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        return await drive(release_many(self, locks), self.loop_binding())
+        released: list[bool] = await run(ReleaseMany(self, locks), self.loop_binding())
+        return released
 
     async def extend_many(self, locks: Sequence[AsyncLock], ttl: float | None = None) -> list[bool]:
         """Extend many leases; see [`FastRedlock.extend_many`][].
@@ -437,7 +439,8 @@ class AsyncFastRedlock(BaseClient):
             RedlockError: As [`FastRedlock.extend_many`][].
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        return await drive(extend_many(self, locks, ttl), self.loop_binding())
+        extended: list[bool] = await run(extend_many(self, locks, ttl), self.loop_binding())
+        return extended
 
     def synchronized(
         self,
@@ -513,7 +516,7 @@ class AsyncFastRedlock(BaseClient):
         key = self.check_key(resource)
         if not self.client_state.ready:
             await self.connect()
-        votes = await drive(procedures.exists(self.policy, key), self.loop_binding())
+        votes = await run(Procedure(procedures.exists(self.policy, key)), self.loop_binding())
         return is_locked(self, resource, votes)
 
     async def connect(self, timeout: float | None = None) -> bool:

@@ -15,4 +15,4 @@ cpdef object submit(Operation operation, object effect, LoopBinding binding)
 
 cpdef object clean_up(Operation operation, LoopBinding binding, bint destroyed)
 
-cpdef object send_now(list requests, LoopBinding binding)
+cpdef object send_now(object requests, LoopBinding binding)

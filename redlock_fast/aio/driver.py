@@ -1,4 +1,4 @@
-"""Runs operations and procedures in an event loop.
+"""Runs operations in an event loop.
 
 The steps of an operation between two pauses of its coroutine are one function each, so that they are compiled
 with the types of ``aio/driver.pxd``.
@@ -6,21 +6,17 @@ with the types of ``aio/driver.pxd``.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Coroutine, Generator
-from typing import Any, TypeVar
+from collections.abc import Coroutine
+from typing import Any
 
 from ..algorithm.effects import Effect, Exchange, Sleep, WaitForChange, WaitForReconnect, WaitForTurn
 from ..algorithm.lease import AcquireFailure, Lease
-from ..algorithm.operation import Operation
-from ..engine.messages import Request
+from ..algorithm.operation import Message, Operation
 from ..locks.lock_state import LockState
 from ..locks.operations import new_acquire, new_release
 from .future import ExchangeFuture
 from .loop import LoopBinding
-
-Result = TypeVar("Result")
 
 
 def acquire(
@@ -55,17 +51,17 @@ async def run(operation: Operation, binding: LoopBinding) -> Any:
         raise
 
 
-def begin(operation: Operation, binding: LoopBinding) -> ExchangeFuture | Effect | None:
+def begin(operation: Operation, binding: LoopBinding) -> Any:
     return submit(operation, operation.begin(), binding)
 
 
 def complete(
     operation: Operation, future: ExchangeFuture, binding: LoopBinding
-) -> ExchangeFuture | Effect | None:
+) -> Any:
     return submit(operation, operation.advance(future.answers), binding)
 
 
-def advance(operation: Operation, result: Any, binding: LoopBinding) -> ExchangeFuture | Effect | None:
+def advance(operation: Operation, result: Any, binding: LoopBinding) -> Any:
     return submit(operation, operation.advance(result), binding)
 
 
@@ -90,55 +86,21 @@ def submit(operation: Operation, effect: Any, binding: LoopBinding) -> Any:
 def clean_up(operation: Operation, binding: LoopBinding, destroyed: bool) -> None:
     """Send what ``operation`` must not leave undone. ``destroyed``: with its task, perhaps with the loop."""
     try:
-        requests = operation.abort()
-        if requests and destroyed:
-            send_now(requests, binding)
-        elif requests:
-            binding.send(requests)
+        for requests in operation.abort():
+            if requests and destroyed:
+                send_now(requests, binding)
+            elif requests:
+                binding.send(requests)
     finally:
         operation.close()
 
 
-def send_now(requests: list[Request], binding: LoopBinding) -> None:
+def send_now(requests: Message, binding: LoopBinding) -> None:
     """Send ``requests`` of a task that is destroyed: the connections may be closed already."""
     if requests:
         with contextlib.suppress(OSError, ValueError):
             binding.engine.submit(requests, 0, 0.0, 0, 0.0, None)
             binding.engine.flush()
-
-
-async def drive(procedure: Generator[Effect, Any, Result], binding: LoopBinding) -> Result:
-    """Run ``procedure`` to its end and return its result.
-
-    An exception that is raised while an effect is performed is thrown into the procedure; so is a
-    cancellation. The procedure takes back what it has sent before it raises the exception again. That
-    clean-up waits for nothing, so it is complete even if the task is never resumed.
-    """
-    resume: Any = procedure.send
-    argument: Any = None
-    while True:
-        try:
-            while True:
-                effect = resume(argument)
-                resume, argument = procedure.send, None
-                if type(effect) is not Exchange:
-                    argument = await _wait(effect, binding)
-                elif effect.need:
-                    argument = await binding.exchange(effect)
-                else:
-                    binding.send(effect.requests)
-        except StopIteration as done:
-            if procedure.gi_frame is None:  # type: ignore[attr-defined]
-                return done.value  # type: ignore[no-any-return]
-            # The procedure has not ended: a signal handler raised this.
-            resume, argument = procedure.throw, done
-        except GeneratorExit:
-            drive_now(procedure, binding, asyncio.CancelledError())
-            raise
-        except BaseException as error:
-            if procedure.gi_frame is None:  # type: ignore[attr-defined]
-                raise  # the procedure has ended with this exception
-            resume, argument = procedure.throw, error
 
 
 async def _wait(effect: Effect, binding: LoopBinding) -> Any:
@@ -154,19 +116,3 @@ async def _wait(effect: Effect, binding: LoopBinding) -> Any:
     else:
         await binding.wait_for_quorum(effect.timeout)  # type: ignore[union-attr]
     return None
-
-
-def drive_now(
-    procedure: Generator[Effect, Any, Any], binding: LoopBinding, error: BaseException | None = None
-) -> None:
-    """Run ``procedure`` up to its first effect that waits; for a task that is destroyed and cannot wait.
-
-    ``error``: thrown into the procedure first. If the garbage collector destroys the task, the connections
-    may be closed already.
-    """
-    with contextlib.suppress(StopIteration, asyncio.CancelledError, OSError, ValueError):
-        effect = procedure.throw(error) if error else procedure.send(None)
-        while type(effect) is Exchange and not effect.need:
-            binding.engine.submit(effect.requests, 0, 0.0, effect.wait, 0.0, None)
-            binding.engine.flush()
-            effect = procedure.send(None)

@@ -10,13 +10,14 @@ from functools import partial
 from typing import Any, Self
 
 from ..algorithm.lease import Lease
+from ..algorithm.operation import Procedure
 from ..algorithm.procedures import owners
 from ..errors import ClientClosed, WrongLoop
 from ..locks.config import check_timeout, number
 from ..locks.leader import FAILED, REST, STEPPED_DOWN, STOPPED, TICK, Campaign, Election, LeaderState, Term
 from ..locks.procedures import drop_lock
 from ..telemetry import log_error
-from .driver import acquire, drive, send_now
+from .driver import acquire, run, send_now
 
 
 class _Campaign(Campaign):
@@ -167,7 +168,8 @@ class AsyncLeader(LeaderState):
         binding = core.loop_binding()
         if not core.client_state.ready:
             await binding.wait_for_quorum(core.connect_timeout)
-        return (await drive(owners(core.policy, [self._key]), binding))[0]
+        found: list[str] = await run(Procedure(owners(core.policy, [self._key])), binding)
+        return found[0]
 
     async def __aenter__(self) -> Self:
         await self.start()

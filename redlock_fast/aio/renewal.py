@@ -19,7 +19,7 @@ from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, check_flag
 from ..locks.loss import TrueWhenSet
 from ..telemetry import log_error
-from .driver import drive
+from .driver import run
 from .loop import TIMER, LoopBinding
 
 Due = list[tuple[RenewedLease, float]]
@@ -94,18 +94,18 @@ class LoopRenewal(Renewal):
             due = []
         if due:
             self._due = due
-            task = self._loop.create_task(self._extend(), context=self._context)
+            task = self._loop.create_task(self._extend_due(), context=self._context)
             if not task.done():  # an eager task may be
                 self._task = task
                 task.add_done_callback(self._on_done)
         elif self._timer is None:
             self._set_timer(TIMER)
 
-    async def _extend(self) -> None:
+    async def _extend_due(self) -> None:
         due, self._due = self._due, []
         least = 0.0
         try:
-            await drive(self.extend(due), self._binding)
+            await run(self.extension(due), self._binding)
         except Exception:
             log_error("renewal-error")
             least = FIRST_PAUSE

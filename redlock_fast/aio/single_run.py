@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from ..algorithm.operation import Procedure
 from ..algorithm.refusals import Refusals
-from ..errors import Contended
+from ..errors import ClientClosed, Contended
 from ..locks.decorated import check_async
-from ..locks.single_run import SingleRunState, keep_at_once, keep_until
-from .driver import drive
+from ..locks.single_run import SingleRunState, new_keep
+from .driver import run
 
 if TYPE_CHECKING:
     from .client import AsyncLock
@@ -71,12 +73,8 @@ class AsyncSingleRun(SingleRunState["AsyncLock"]):
         await lock.__aexit__(kind, error, trace)
 
     async def _keep(self, lock: AsyncLock) -> None:
-        binding = lock._core.loop_binding()
-        try:
-            await drive(keep_until(lock, self._keep_until), binding)
-        except BaseException:
-            await drive(keep_at_once(lock, self._keep_until), binding)
-            raise
+        with contextlib.suppress(ClientClosed):
+            await run(new_keep(lock, self._keep_until), lock._core.loop_binding())
 
 
 async def _enter_unless_held(lock: AsyncLock) -> Contended | None:
@@ -91,5 +89,5 @@ async def _enter_unless_held(lock: AsyncLock) -> Contended | None:
             return None
         except Contended as error:
             refused = error
-        if await drive(refusals.is_held(refused), binding):
+        if await run(Procedure(refusals.is_held(refused)), binding):
             return refused

@@ -14,15 +14,16 @@ from typing import Any, TypeVar
 from ..engine.contract import Batch, BatchVotes, Request, Votes, Wait
 from ..errors import CLOSED, ClientClosed
 from .attempts import unavailable
-from .effects import Effect, Exchange, send_no_reply, undo_after
+from .effects import Effect, Exchange
 from .keys import size_of
 from .lease import ExtendOutcome, Lease, all_plain, begin_release, columns, keys_of, never_lost
 from .lock_kind import EXTEND, RELEASE, wire_ttl
 from .master_lists import MasterLists
+from .operation import Message
 from .policy import Policy
 from .procedures import extended, extended_already
 from .redlock import Attempt, finish_attempts, start_attempts, start_release, was_alive, weakest
-from .refill import lacking, lacking_of_many, put, refill
+from .refill import Given, lacking, lacking_of_many, put, refill
 
 #: The largest part of a batch: requests, and bytes of keys.
 MOST, MOST_BYTES = 4096, 4 << 20
@@ -81,10 +82,12 @@ class UnfinishedBatch:
         self._attempts.append((keys, attempt))
         self.completion.check()  # last: a call that is cancelled from now on has the attempt
 
-    def undo(self, first: int = 0) -> Generator[Effect, Any, None]:
-        """Release the tokens of all attempts from number ``first`` on, without waiting for replies."""
-        for keys, attempt in self._attempts[first:]:
-            yield from undo(keys, attempt.token, attempt.masters, attempt.ttl)
+    def undo(self, first: int = 0) -> list[Message]:
+        """The releases of the tokens of all attempts from number ``first`` on."""
+        return [
+            undo(keys, attempt.token, attempt.masters, attempt.ttl)
+            for keys, attempt in self._attempts[first:]
+        ]
 
 
 def parts(keys: Sequence[bytes]) -> Iterator[slice]:
@@ -109,33 +112,19 @@ def acquire(
     """Make one attempt for each key, and append its lease or None to ``held``.
 
     Attempts without a lease are undone. Returns the first key that masters did not decide, by its position,
-    and its votes. ``batch`` gets the attempt.
+    and its votes. ``batch`` gets the attempt; if an exception ends this, it undoes the attempt.
     """
     attempt = start_attempts(policy, keys, ttl)
-    tokens: list[bytes] = attempt.token
     batch.begin_part(keys, attempt)
-    try:
-        tally = yield Exchange(attempt.requests, attempt.lists.need, ttl, policy.wait, policy.node_timeout)
-        leases, why = finish_attempts(attempt, keys, tally)
-        held += leases
-        if None in leases:
-            return (yield from _undo_failed(attempt, keys, tally, leases, why))
-        return None
-    except BaseException as error:
-        yield from undo_after(error, undo(keys, tokens, attempt.masters, ttl))
-        raise
-
-
-def _undo_failed(
-    attempt: Attempt, keys: list[bytes], tally: BatchVotes, leases: list[Lease | None], why: Votes | None
-) -> Generator[Effect, BatchVotes, tuple[int, Votes] | None]:
-    """Undo the attempts without a lease. Returns what ``acquire`` returns.
-
-    The caller's ``try`` protects this, and has no loop (see ``_acquire_parts`` in locks/many.py).
-    """
+    tally = yield Exchange(attempt.requests, attempt.lists.need, ttl, policy.wait, policy.node_timeout)
+    leases, why = finish_attempts(attempt, keys, tally)
+    held += leases
     failed = [number for number, lease in enumerate(leases) if lease is None]
+    if not failed:
+        return None
     sent = [tally.sent[number] for number in failed]
-    yield from undo([keys[n] for n in failed], [attempt.token[n] for n in failed], sent, attempt.ttl)
+    releases = undo([keys[n] for n in failed], [attempt.token[n] for n in failed], sent, ttl)
+    yield Exchange(releases, 0, 0.0)
     if why is not None:
         return failed[0], why
     votes = ((number, tally.votes[number]) for number in failed)
@@ -144,9 +133,9 @@ def _undo_failed(
 
 def undo(
     keys: list[bytes], tokens: list[bytes], sent: int | list[int], ttl: float | list[float]
-) -> Generator[Effect, BatchVotes, None]:
-    """Release ``tokens`` on all masters that may have them, without waiting for replies."""
-    yield from send_no_reply(Batch(RELEASE, (keys, tokens), len(keys), sent, ttl))
+) -> Batch:
+    """The releases of ``tokens`` on all masters that may have them."""
+    return Batch(RELEASE, (keys, tokens), len(keys), sent, ttl)
 
 
 def parts_of(leases: Sequence[Lease]) -> Iterator[slice]:
@@ -164,17 +153,16 @@ def parts_of(leases: Sequence[Lease]) -> Iterator[slice]:
     yield slice(start, len(leases))
 
 
-def undo_leases(leases: Sequence[Lease]) -> Generator[Effect, Any, None]:
-    """Release ``leases`` without waiting for replies."""
-    for part in parts_of(leases):
-        begin_release(leases[part])
-        yield from send_no_reply(_releases(leases[part]))
+def undo_leases(leases: Sequence[Lease]) -> list[Message]:
+    """The releases of ``leases``, where no reply is awaited."""
+    begin_release(leases)
+    return [_releases(leases[part]) for part in parts_of(leases)]
 
 
 def release(policy: Policy, leases: Sequence[Lease]) -> Generator[Effect, Any, list[bool]]:
     """Delete the keys of ``leases`` on all masters that may have them. False: a lease had ended before.
 
-    If an exception interrupts this, the caller must undo the leases.
+    If an exception ends this, the leases must be undone.
     """
     longest = begin_release(leases)
     requests, lists = _releases(leases), policy.voters.lists
@@ -196,6 +184,7 @@ def extend(
     policy: Policy,
     leases: Sequence[Lease],
     ttls: Sequence[float],
+    given: list[Given],
     timeout: float = math.inf,
     thorough: bool = False,
 ) -> Generator[Effect, Any, list[ExtendOutcome]]:
@@ -210,7 +199,7 @@ def extend(
         lists = policy.voters.lists  # after the clock, as of an attempt
         asking = [leases[number] for number in asked]
         wanted = [ttls[number] for number in asked]
-        fresh = yield from put(policy, lists, list(zip(asking, wanted, strict=True)), start)
+        fresh = yield from put(policy, lists, list(zip(asking, wanted, strict=True)), start, given)
         masters = lists.extending()
         requests = _extensions(asking, wanted, masters)
         longest = min(timeout, max(lease.deadline for lease in asking) - start)
@@ -228,7 +217,7 @@ def extend(
             confirmed = [outcomes[number] is ExtendOutcome.EXTENDED for number in asked]
             found = list(_missing(lists, asking, confirmed, requests, answers, all_replied))
             if found:
-                yield from refill(found)
+                yield from refill(found, given)
     return [outcome for outcome in outcomes if outcome is not None]
 
 

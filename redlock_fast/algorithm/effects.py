@@ -1,9 +1,6 @@
-"""Effects: what a procedure yields, and a driver performs with threads, with asyncio or in virtual time."""
+"""Effects: what an operation wants done, and a driver performs with threads, asyncio or in virtual time."""
 
 from __future__ import annotations
-
-from collections.abc import Generator
-from typing import Any
 
 from ..engine.contract import Batch, Quorums, Request, Wait
 from .local_queue import QueueEntry
@@ -82,25 +79,3 @@ class WaitForTurn:
 
 
 Effect = Exchange | Sleep | WaitForQuorum | WaitForTurn
-
-
-def undo_after(error: BaseException, undo: Generator[Effect, Any, Any]) -> Generator[Effect, Any, None]:
-    """Run ``undo`` after ``error``, unless the generator is being closed: then it must not yield."""
-    if not isinstance(error, GeneratorExit):
-        yield from undo
-
-
-def send_no_reply(requests: list[Request] | Batch) -> Generator[Effect, Any, None]:
-    """Send releases without waiting for replies. If an exception interrupts this, send them again."""
-    if not requests:
-        return
-    try:
-        yield from send(requests)
-    except BaseException as error:
-        yield from undo_after(error, send(requests))  # safe: a second release compares the token again
-        raise
-
-
-def send(requests: list[Request] | Batch) -> Generator[Effect, Any, None]:
-    """Send requests without waiting for replies."""
-    yield Exchange(requests, 0, 0.0)

@@ -16,3 +16,11 @@ cdef class Operation:
     cpdef Operation send(self, object requests)
     cpdef object go_on_with(self, object rest)
     cpdef object resume(self, object result)
+
+cdef class Procedure(Operation):
+    cdef object _steps
+    cdef object _undo
+
+    cpdef object begin(self)
+    cpdef object advance(self, object result)
+    cpdef list abort(self)

@@ -15,12 +15,18 @@ Compiled where a compiler is available, with the types of ``algorithm/operation.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
-from ..engine.contract import Wait
 from ..engine.messages import Batch, Quorums, Request
-from .effects import Effect, Exchange, send_no_reply
+from .effects import Effect
+
+#: Requests that leave together.
+Message = list[Request] | Batch
+
+
+def nothing() -> list[Message]:
+    return []
 
 
 class Operation:
@@ -35,7 +41,7 @@ class Operation:
 
     def __init__(self) -> None:
         self.outcome: Any = None
-        self.requests: list[Request] | Batch = []
+        self.requests: Message = []
         self.need: int | Quorums = 0
         self.timeout: float = 0.0
         self.wait: int = 0
@@ -49,8 +55,8 @@ class Operation:
         """The next effect after the ``result`` of the one before; None: there is an outcome."""
         raise NotImplementedError
 
-    def abort(self) -> list[Request]:
-        """The requests that must be sent if the operation does not go on. May be called again.
+    def abort(self) -> list[Message]:
+        """What must be sent, in this order, if the operation does not go on. May be called again.
 
         Masters that have executed such a request before do nothing the second time.
         """
@@ -59,9 +65,7 @@ class Operation:
     def close(self) -> None:
         """The last step: after an outcome, or after what ``abort`` returned was sent. May be called again."""
 
-    def ask(
-        self, requests: list[Request] | Batch, need: int | Quorums, timeout: float, wait: int
-    ) -> Operation:
+    def ask(self, requests: Message, need: int | Quorums, timeout: float, wait: int) -> Operation:
         """The effect of an exchange."""
         self.requests = requests
         self.need = need
@@ -89,24 +93,35 @@ class Operation:
             return None
 
 
-def performed(operation: Operation) -> Generator[Effect, Any, Any]:
-    """``operation`` as a part of a procedure. Returns its outcome."""
-    try:
-        effect = operation.begin()
-        while effect is not None:
-            effect = operation.advance((yield as_effect(operation, effect)))
-        return operation.outcome
-    except GeneratorExit:  # the procedure is closed, and can send nothing
-        raise
-    except BaseException:
-        yield from send_no_reply(operation.abort())
-        raise
-    finally:
-        operation.close()
+class Procedure(Operation):
+    """An operation that is one generator of effects, which returns the outcome.
 
+    ``undo``: makes what ``abort`` returns, after the generator is closed.
+    """
 
-def as_effect(operation: Operation, effect: Effect | Operation) -> Effect:
-    """``effect``, or the exchange of ``operation`` as an object of its own."""
-    if isinstance(effect, Operation):
-        return Exchange(operation.requests, operation.need, operation.timeout, Wait(operation.wait))
-    return effect
+    __slots__ = ("_steps", "_undo")
+
+    outcome: Any
+
+    def __init__(
+        self, steps: Generator[Effect, Any, Any], undo: Callable[[], list[Message]] = nothing
+    ) -> None:
+        Operation.__init__(self)
+        self._steps = steps
+        self._undo = undo
+
+    def begin(self) -> Effect | Operation | None:
+        return self.advance(None)
+
+    def advance(self, result: Any) -> Effect | Operation | None:
+        try:
+            return self._steps.send(result)
+        except StopIteration as done:
+            if self._steps.gi_frame is not None:  # type: ignore[attr-defined]
+                raise  # not its end: a signal handler raised this
+            self.outcome = done.value
+            return None
+
+    def abort(self) -> list[Message]:
+        self._steps.close()
+        return self._undo()

@@ -19,7 +19,7 @@ from .effects import Effect
 from .fencing import agreed_number
 from .lease import AcquireFailure, Lease
 from .lock_kind import FencedKind, LockKind
-from .operation import Operation
+from .operation import Message, Operation
 from .policy import Policy
 from .redlock import (
     Attempt,
@@ -45,6 +45,7 @@ class Acquire(Attempt):
     __slots__ = ("_retry_loop", "_sent_before", "blocking", "give_up_at", "lease", "seconds", "sent")
 
     give_up_at: float
+    token: Any
     _sent_before: int
 
     def __init__(
@@ -146,12 +147,12 @@ class Acquire(Attempt):
         """Step 5: the requests that delete the token on all masters that may have it."""
         return self.lock_kind.release_requests(self.token, self.sent, self.ttl) if self.sent else []
 
-    def abort(self) -> list[Request]:
+    def abort(self) -> list[Message]:
         if self._rest is not None:
             self._rest.close()
         if self._retry_loop is not None:
             self._retry_loop.leave(granted=False)
-        return self.undo() if self.lease is None else undo_lease(self.lease)
+        return [self.undo() if self.lease is None else undo_lease(self.lease)]
 
     def close(self) -> None:
         self._rest = self._retry_loop = None  # they refer to this object
@@ -161,6 +162,8 @@ class Release(Operation):
     """Delete the key of ``lease`` on all masters that may have it. The outcome: whether it was alive."""
 
     __slots__ = ("lease", "policy")
+
+    outcome: Any
 
     def __init__(self, policy: Policy, lease: Lease) -> None:
         Operation.__init__(self)
@@ -178,5 +181,5 @@ class Release(Operation):
         self.outcome = finish_release(self.policy, self.lease, result)
         return None
 
-    def abort(self) -> list[Request]:
-        return undo_lease(self.lease)
+    def abort(self) -> list[Message]:
+        return [undo_lease(self.lease)]

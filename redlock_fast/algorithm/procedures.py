@@ -1,10 +1,6 @@
-"""Extend a lease, and ask about keys: the Redlock algorithm as generators without I/O.
+"""Extend a lease, and ask about keys: generators of effects, for operations that are one generator.
 
-A procedure yields effects and is sent their results. A driver performs the effects: with threads, with
-asyncio, or in a simulation in virtual time. The driver throws exceptions (a signal, a cancellation) into the
-procedure, which cleans up and raises them again.
-
-Source: "Distributed Locks with Redis", redis.io, "The Redlock algorithm", steps 1 to 5.
+Source: "Distributed Locks with Redis", redis.io, "Making the algorithm more reliable: extending the lock".
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ from .master_lists import MasterLists
 from .policy import Policy
 from .quorum import deadline
 from .redlock import weakest
-from .refill import lacking, put, refill
+from .refill import Given, lacking, put, refill
 from .tokens import TOKEN_SIZE, owner_of
 
 #: The length of the hash in a reply to OWNER.
@@ -28,13 +24,14 @@ TOKEN_HASH = 40
 
 
 def extend(
-    policy: Policy, lease: Lease, ttl: float, confirm: bool = False
+    policy: Policy, lease: Lease, ttl: float, given: list[Given], confirm: bool = False
 ) -> Generator[Effect, list[Votes], tuple[ExtendOutcome, Votes | None]]:
     """Extend ``lease`` on all masters that may have its token. On success it has the new deadline.
 
     An extension never shortens. A lease that lasts longer than ``ttl`` from now stays unchanged, and its
     masters are asked only with ``confirm``. Masters do not shorten a key either: an extension that arrives
-    after a longer one changes nothing.
+    after a longer one changes nothing. ``given``: gets what else is sent; if an exception ends this, send
+    what ``taken_back`` returns for it.
     """
     start = policy.clock()
     known = extended_already(policy, lease, ttl, start)
@@ -47,11 +44,11 @@ def extend(
         return lease.lock_kind.extend_requests(lease.token, wire_ttl(ttl), masters)
 
     lists = policy.voters.lists  # after the clock, as of an attempt
-    outcome, votes = yield from extension(policy, lists, lease, ttl, start, requests)
+    outcome, votes = yield from extension(policy, lists, lease, ttl, start, requests, given)
     if policy.refill and outcome is ExtendOutcome.EXTENDED and lease.refillable:
         missing = lacking(lists, lease, votes)
         if missing:
-            yield from refill([(lease, missing)])
+            yield from refill([(lease, missing)], given)
     return outcome, votes
 
 
@@ -62,12 +59,14 @@ def extension(
     ttl: float,
     start: float,
     requests: Callable[[int], list[Request]],
+    given: list[Given],
 ) -> Generator[Effect, list[Votes], tuple[ExtendOutcome, Votes]]:
     """Ask the masters to make ``lease`` last ``ttl`` seconds from ``start``. Returns the outcome and votes.
 
     ``requests``: makes the requests to the masters of a mask, when all of them have been sent the token.
+    ``given``: see ``extend``.
     """
-    fresh = yield from put(policy, lists, [(lease, ttl)], start)
+    fresh = yield from put(policy, lists, [(lease, ttl)], start, given)
     asked = lease.sent & lists.extending()
     timeout = min(policy.node_timeout, lease.deadline - start)
     votes = weakest(lists, (yield Exchange(requests(asked), lists.need, timeout, policy.wait)))

@@ -17,13 +17,16 @@ from typing import Any
 
 from ..engine.contract import NO_REPLY, Batch, Request, Votes
 from ..wire.commands import Verb
-from .effects import Effect, send, send_no_reply, undo_after
+from .effects import Effect, Exchange
 from .lease import Lease, columns
 from .lock_kind import wire_ttl
 from .master_lists import MasterLists
+from .operation import Message
 from .policy import Policy
 
 REFILL = int(Verb.REFILL)
+#: A lease whose token was given to the masters of a mask, and the ttl of the key there.
+Given = tuple[Lease, float, int]
 
 #: A majority decides an extension, and later replies are not counted. So after this number of extensions the
 #: key also goes to the masters without a counted reply. Masters that have the key refuse it.
@@ -51,18 +54,24 @@ def lacking_of_many(lists: MasterLists, lease: Lease, all_granted: bool, all_rep
     return lists.all & ~lease.sent
 
 
-def refill(found: Sequence[tuple[Lease, int]]) -> Generator[Effect, Any, None]:
+def refill(found: Sequence[tuple[Lease, int]], given: list[Given]) -> Generator[Effect, Any, None]:
     """Send the key of each lease to the masters of its mask, without waiting for replies."""
     for lease, mask in found:
         lease.sent |= mask  # first: every later release then reaches these masters, too
     keys, tokens, _, ttls = columns([lease for lease, _ in found])
     args = keys, tokens, [wire_ttl(ttl) for ttl in ttls]
     batch = Batch(REFILL, args, len(found), [mask for _, mask in found])
-    yield from _send_tokens(batch, [(lease, lease.ttl, mask) for lease, mask in found])
+    given += [(lease, lease.ttl, mask) for lease, mask in found]
+    yield Exchange(batch, 0, 0.0)
+    yield from _take_back(given)
 
 
 def put(
-    policy: Policy, lists: MasterLists, leases: Sequence[tuple[Lease, float]], now: float
+    policy: Policy,
+    lists: MasterLists,
+    leases: Sequence[tuple[Lease, float]],
+    now: float,
+    given: list[Given],
 ) -> Generator[Effect, Any, int]:
     """Give the tokens of ``leases``, each with its ttl, to masters that they did not ask; see ``to_put``.
 
@@ -80,29 +89,21 @@ def put(
         requests += lease.lock_kind.put_requests(lease.token, wire_ttl(ttl), mask, lease.fencing)
     if not requests:
         return 0
-    yield from _send_tokens(requests, found)
+    given += found
+    yield Exchange(requests, 0, 0.0)
+    yield from _take_back(given)
     return every
 
 
-def _send_tokens(
-    requests: list[Request] | Batch, found: Sequence[tuple[Lease, float, int]]
-) -> Generator[Effect, Any, None]:
-    """Send ``requests``, which put the token of each lease, with its ttl, on the masters of its mask.
-
-    Leases that another thread has released are released there: its release may precede the requests.
-    """
-    try:
-        yield from send(requests)
-    except BaseException as error:
-        yield from undo_after(error, _take_back(found))
-        raise
-    yield from _take_back(found)
+def _take_back(given: list[Given]) -> Generator[Effect, Any, None]:
+    for requests in taken_back(given):
+        yield Exchange(requests, 0, 0.0)
 
 
-def _take_back(found: Sequence[tuple[Lease, float, int]]) -> Generator[Effect, Any, None]:
+def taken_back(given: list[Given]) -> list[Message]:
+    """The releases of the leases that another thread has released: its releases may precede what was sent."""
     releases: list[Request] = []
-    for lease, ttl, mask in found:
+    for lease, ttl, mask in given:
         if lease.released:
             releases += lease.lock_kind.release_requests(lease.token, mask, ttl)
-    if releases:
-        yield from send_no_reply(releases)
+    return [releases] if releases else []

@@ -13,10 +13,11 @@ import signal
 import threading
 from typing import Any
 
+from ..algorithm.operation import Procedure
 from ..algorithm.procedures import owners
 from ..errors import QuorumUnavailable
 from ..threads.client import FastRedlock, Lock
-from ..threads.driver import drive
+from ..threads.operations import run as run_operation
 from ..threads.single_run import enter_unless_held
 from ..wire.text import clean, quoted
 from . import exit_codes
@@ -103,7 +104,7 @@ def _acquired(options: argparse.Namespace, lock: Lock) -> bool:
             if lock.acquire(blocking=False):
                 return True
             core = lock._core
-            owner = drive(owners(core.policy, [lock.key]), core.masters)[0]
+            owner = run_operation(Procedure(owners(core.policy, [lock.key])), core.masters)[0]
             print_error(f"waits for the lock {quoted(lock.resource)}, which {owner or 'another client'} has")
     return lock.acquire()
 

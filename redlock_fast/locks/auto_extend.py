@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from ..algorithm import batch as batches
 from ..algorithm.effects import Effect
 from ..algorithm.lease import ExtendOutcome, Lease
+from ..algorithm.operation import Operation, Procedure
 from ..algorithm.policy import Policy
+from ..algorithm.refill import Given, taken_back
 from ..algorithm.renewal_schedule import GONE, LONG_HOLD_SHARE, UNCONFIRMED, Renewable, RenewedLease, Schedule
 from ..algorithm.tokens import owner_of
 from ..engine.mutex import new_mutex
@@ -197,8 +200,14 @@ class Renewal:
             reason=reason,
         )
 
-    def extend(self, due: Sequence[tuple[RenewedLease, float]]) -> Generator[Effect, Any, None]:
-        """Extend the leases of ``due``, one exchange for each part of some thousands."""
+    def extension(self, due: Sequence[tuple[RenewedLease, float]]) -> Operation:
+        """The operation that extends the leases of ``due``, one exchange for each part of some thousands."""
+        given: list[Given] = []
+        return Procedure(self._extend(due, given), partial(taken_back, given))
+
+    def _extend(
+        self, due: Sequence[tuple[RenewedLease, float]], given: list[Given]
+    ) -> Generator[Effect, Any, None]:
         done = 0
         try:
             for part in batches.parts_of([renewed.lease for renewed, _ in due]):
@@ -206,7 +215,9 @@ class Renewal:
                 ttls = [ttl for _, ttl in due[part]]
                 start = self.policy.clock()
                 timeout = self._exchange_timeout()
-                outcomes = yield from batches.extend(self.policy, leases, ttls, timeout, thorough=True)
+                outcomes = yield from batches.extend(
+                    self.policy, leases, ttls, given, timeout, thorough=True
+                )
                 done = part.stop
                 self._settle(due[part], outcomes)
                 self.schedule.took = self.policy.clock() - start

@@ -1,4 +1,4 @@
-"""acquire_many, release_many and extend_many as procedures without I/O, for threads and asyncio."""
+"""acquire_many, release_many and extend_many as operations, for threads and asyncio."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import weakref
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..algorithm import batch as batches
 from ..algorithm.batch import Completion, UnfinishedBatch
-from ..algorithm.effects import Effect, WaitForQuorum, undo_after
+from ..algorithm.effects import Effect, WaitForQuorum
 from ..algorithm.keys import many_keys
 from ..algorithm.lease import AcquireFailure, ExtendOutcome, Lease
 from ..algorithm.lock_kind import LockKind
+from ..algorithm.operation import Message, Operation, Procedure
 from ..algorithm.policy import Policy
+from ..algorithm.refill import Given, taken_back
 from ..errors import ConfigError, QuorumUnavailable
 from ..wire.text import quoted
 from .batch_state import foreign_locks, held_by, locks_of, remove_leases, stop_auto_extension
@@ -27,27 +29,36 @@ L = TypeVar("L", bound=LockState)
 Outcome = TypeVar("Outcome")
 
 
-def acquire_many(
-    core: BaseClient,
-    kind: type[L],
-    resources: ListOf[str | bytes],
-    ttl: float | None,
-    part: UnfinishedBatch | None = None,
-) -> Generator[Effect, Any, list[L | None]]:
-    """Make one attempt for each resource. Returns locks, with None for each resource that is held elsewhere.
+class AcquireMany(Procedure, Generic[L]):
+    """One attempt for each resource. The outcome: locks, with None for each that is held elsewhere.
 
-    ``part``: this call is a part of another call, which completes it.
-    Raises QuorumUnavailable if a resource could not be decided: then the call holds no lock.
+    ``part``: this call is a part of another call, which completes it. Raises QuorumUnavailable if a resource
+    could not be decided: then the call holds no lock.
     """
-    core.check_open()
-    ttl = core.ttl_of(ttl)
-    keys = check_resources(core, resources)
-    if keys and not core.client_state.ready:
-        yield WaitForQuorum(core.connect_timeout)
+
+    def __init__(
+        self,
+        core: BaseClient,
+        kind: type[L],
+        resources: ListOf[str | bytes],
+        ttl: float | None,
+        part: UnfinishedBatch | None = None,
+    ) -> None:
+        self.core: BaseClient = core
+        self.batch: UnfinishedBatch = part or UnfinishedBatch(Completion())
+        self.held: list[Lease | None] = []
+        super().__init__(self._acquire(kind, resources, ttl, part is None))
+
+    def _acquire(
+        self, kind: type[L], resources: ListOf[str | bytes], ttl: float | None, complete: bool
+    ) -> Generator[Effect, Any, list[L | None]]:
+        core, batch, held = self.core, self.batch, self.held
         core.check_open()
-    held: list[Lease | None] = []
-    batch = part or UnfinishedBatch(Completion())
-    try:
+        ttl = core.ttl_of(ttl)
+        keys = check_resources(core, resources)
+        if keys and not core.client_state.ready:
+            yield WaitForQuorum(core.connect_timeout)
+            core.check_open()
         core.client_state.add_batch(batch)
         core.check_open()  # after that: close() cancels the batches that it finds
         yield from _acquire_parts(core, resources, keys, ttl, held, batch)
@@ -59,21 +70,21 @@ def acquire_many(
         else:
             locks = _locks_with_options(core, resources, ttl, held)
         core.client_state.counts.contended += refused
-        if part is None:
+        if complete:
             batch.completion.complete()
         return locks
-    except BaseException as error:
-        leases = [lease for lease in held if lease is not None]
-        try:
-            yield from undo_after(error, batches.undo_leases(leases))
-        finally:
-            core.client_state.remove_leases(leases)
-            end_batch(core, batch)
-        raise
+
+    def abort(self) -> list[Message]:
+        super().abort()
+        leases = [lease for lease in self.held if lease is not None]
+        self.core.client_state.remove_leases(leases)
+        messages = batches.undo_leases(leases) + self.batch.undo()
+        end_batch(self.core, self.batch)
+        return messages
 
 
 def end_batch(core: BaseClient, batch: UnfinishedBatch) -> None:
-    """Forget a batch that was undone: from now on ``close`` does not cancel it."""
+    """Forget a batch that is undone: from now on ``close`` does not cancel it."""
     core.client_state.batches.discard(weakref.ref(batch))
 
 
@@ -85,11 +96,7 @@ def _acquire_parts(
     held: list[Lease | None],
     batch: UnfinishedBatch,
 ) -> Generator[Effect, Any, None]:
-    """Make the attempts, and append the leases to ``held``. Raises QuorumUnavailable and ClientClosed.
-
-    The caller's ``try`` protects this, and has no loop: where a turn ends with a condition, CPython 3.13 and
-    3.14 may run a signal handler, and a ``try`` around the loop in one function does not catch its exception.
-    """
+    """Make the attempts, and append the leases to ``held``. Raises QuorumUnavailable and ClientClosed."""
     for part in batches.parts(keys):
         undecided = yield from batches.acquire(core.policy, keys[part], ttl, held, batch)
         if undecided is not None:
@@ -124,49 +131,68 @@ def _check_time(core: BaseClient, held: list[Lease | None]) -> None:
         )
 
 
-def release_many(
-    core: BaseClient, locks: Sequence[LockState], held: dict[LockState, Lease] | None = None
-) -> Generator[Effect, Any, list[bool]]:
-    """Release each lock. Returns False for each that was not held, or whose lease had ended.
+class ReleaseMany(Procedure):
+    """Release each lock. The outcome: False for each that was not held, or whose lease had ended.
 
     ``held``: the leases to release; None: those that ``locks`` have now.
     """
-    if held is None:
-        held = leases_of(core, locks)
-    if core.client_state.closed:
-        for lease in held.values():
-            lease.give_up()
-        held = {}
-    stop_auto_extension(held)
-    try:
+
+    def __init__(
+        self, core: BaseClient, locks: Sequence[LockState], held: dict[LockState, Lease] | None = None
+    ) -> None:
+        self.core: BaseClient = core
+        self.held: dict[LockState, Lease] = leases_of(core, locks) if held is None else held
+        super().__init__(self._release(locks))
+
+    def _release(self, locks: Sequence[LockState]) -> Generator[Effect, Any, list[bool]]:
+        core = self.core
+        if core.client_state.closed:
+            for lease in self.held.values():
+                lease.give_up()
+            self.held = {}
+        held = self.held
+        stop_auto_extension(held)
         alive = yield from _by_parts(core, held, batches.release)
-    except BaseException as error:
-        yield from undo_after(error, batches.undo_leases(list(held.values())))
-        raise
-    finally:
         remove_leases(core, held)
-    core.client_state.counts.released += alive.count(True)
-    if False in alive:
-        for (lock, lease), found in zip(held.items(), alive, strict=True):
-            if not found and lease.refuse():
-                core.client_state.counts.expired += 1
-                lock.note_loss(lease)
-    return _for_each(locks, held, alive)
+        core.client_state.counts.released += alive.count(True)
+        if False in alive:
+            for (lock, lease), found in zip(held.items(), alive, strict=True):
+                if not found and lease.refuse():
+                    core.client_state.counts.expired += 1
+                    lock.note_loss(lease)
+        return _for_each(locks, held, alive)
+
+    def abort(self) -> list[Message]:
+        super().abort()
+        left = not_released(self.held)
+        stop_auto_extension(left)
+        messages = batches.undo_leases(list(left.values()))
+        remove_leases(self.core, left)
+        return messages
 
 
-def not_released(held: dict[LockState, Lease] | None) -> dict[LockState, Lease] | None:
-    """What locks still have of the leases in ``held``. None if that is None."""
-    return held and {lock: lease for lock, lease in held.items() if lock._lease is lease}
+def not_released(held: dict[LockState, Lease]) -> dict[LockState, Lease]:
+    """What locks still have of the leases in ``held``."""
+    return {lock: lease for lock, lease in held.items() if lock._lease is lease}
 
 
-def extend_many(
-    core: BaseClient, locks: Sequence[LockState], ttl: float | None
-) -> Generator[Effect, Any, list[bool]]:
-    """Extend each lock. Returns True for each that was extended. The rest are unchanged or lost."""
+def extend_many(core: BaseClient, locks: Sequence[LockState], ttl: float | None) -> Operation:
+    """Extend each lock. The outcome: True for each that was extended. The rest are unchanged or lost."""
     core.check_open()
     ttl = core.ttl_of(ttl)
     held = {lock: lease for lock, lease in leases_of(core, locks).items() if lock.may_be_extended(lease)}
-    outcomes = yield from _by_parts(core, held, partial(_extend, ttl=ttl))
+    given: list[Given] = []
+    return Procedure(_extend_many(core, locks, held, ttl, given), partial(taken_back, given))
+
+
+def _extend_many(
+    core: BaseClient,
+    locks: Sequence[LockState],
+    held: dict[LockState, Lease],
+    ttl: float,
+    given: list[Given],
+) -> Generator[Effect, Any, list[bool]]:
+    outcomes = yield from _by_parts(core, held, partial(_extend, ttl=ttl, given=given))
     done = [
         lock.note_extension(lease, outcome)
         for (lock, lease), outcome in zip(held.items(), outcomes, strict=True)
@@ -175,9 +201,9 @@ def extend_many(
 
 
 def _extend(
-    policy: Policy, leases: Sequence[Lease], ttl: float
+    policy: Policy, leases: Sequence[Lease], ttl: float, given: list[Given]
 ) -> Generator[Effect, Any, list[ExtendOutcome]]:
-    return batches.extend(policy, leases, [ttl] * len(leases))
+    return batches.extend(policy, leases, [ttl] * len(leases), given)
 
 
 def _by_parts(

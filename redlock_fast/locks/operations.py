@@ -12,11 +12,11 @@ from typing import Any
 from ..algorithm.effects import Effect, WaitForQuorum
 from ..algorithm.lease import AcquireFailure, Lease, lease_of
 from ..algorithm.lock_kind import LockKind
-from ..algorithm.operation import Operation
+from ..algorithm.operation import Message, Operation
 from ..algorithm.operations import Acquire, Release
 from ..algorithm.redlock import finish_release, start_release, undo_lease
 from ..algorithm.renewal_schedule import GONE
-from ..engine.messages import Request, Votes
+from ..engine.messages import Votes
 from ..errors import LockLost
 from ..wire.text import quoted, shown
 from .bodies import Body
@@ -36,6 +36,7 @@ class LockAcquire(Acquire):
 
     __slots__ = ("body", "ended", "lock")
 
+    give_up_at: float
     lock: LockState
     body: Body | None
     ended: Lease | None
@@ -87,14 +88,14 @@ class LockAcquire(Acquire):
             return failure._replace(timed_out=True)
         return failure
 
-    def abort(self) -> list[Request]:
+    def abort(self) -> list[Message]:
         lock, lease, ended = self.lock, self.lease, self.ended
         if lease is not None:
             if lock._auto_extension is not None:
                 lock._auto_extension.stop(lease)
             lock.forget_lease(lease)
-        requests = Acquire.abort(self)
-        return requests if ended is None else requests + undo_lease(ended)
+        undo = Acquire.abort(self)
+        return undo if ended is None else [*undo, undo_lease(ended)]
 
     def close(self) -> None:
         Acquire.close(self)
@@ -112,6 +113,7 @@ class TakeOver(LockAcquire):
     __slots__ = ("handover",)
 
     handover: HandoverKind
+    sent: int
 
     def begin(self) -> Effect | Operation | None:
         self.check()
@@ -163,7 +165,7 @@ class TakeOver(LockAcquire):
             self.check()
         self.lock._on_granted(lease)
 
-    def abort(self) -> list[Request]:
+    def abort(self) -> list[Message]:
         if self.lease is not None and self.body is None:  # otherwise the caller releases what its body has
             self.lock.undo_take_over(self.handover, self.lease)
         return []
@@ -232,6 +234,8 @@ class LockRelease(Release):
     __slots__ = ("lock", "of_token", "only")
 
     lock: LockState
+    outcome: Any
+    lease: Any
     of_token: bool
     only: Lease | None
 
@@ -275,13 +279,13 @@ class LockRelease(Release):
         lock._lock_kind = handover.lock_kind
         self.finish((yield self.ask_all(self.lease)))
 
-    def abort(self) -> list[Request]:
+    def abort(self) -> list[Message]:
         lease = self.lease
         if lease is None or not (self.of_token or self.lock._start_release(lease)):
             return []
         if self.of_token:
             self.lock._lock_kind = lease.lock_kind
-        return undo_lease(lease)
+        return [undo_lease(lease)]
 
     def close(self) -> None:
         self._rest = None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import partial
 from typing import Any
 
 from ..algorithm import procedures
 from ..algorithm.effects import Effect
 from ..algorithm.lease import AcquireFailure, Lease
-from ..algorithm.operation import performed
+from ..algorithm.operation import Operation, Procedure
 from ..algorithm.redlock import undo_lease
+from ..algorithm.refill import Given, taken_back
 from ..engine.contract import Request
 from ..errors import LockLost, TooManyExtensions
 from ..wire.text import quoted
@@ -45,10 +47,11 @@ def drop_lock(lock: LockState) -> list[Request]:
     return undo_lease(lease)
 
 
-def extend_lock(lock: LockState, ttl: float | None, confirm: bool = False) -> Generator[Effect, Any, float]:
-    """Extend ``lock``. Returns the new validity in seconds.
+def new_extend(lock: LockState, ttl: float | None, confirm: bool = False) -> Operation:
+    """The operation that extends ``lock``; see ``validity_of`` for its outcome.
 
-    Raises LockLost, TooManyExtensions, QuorumUnavailable, ConfigError, ClientClosed.
+    Raises LockLost, TooManyExtensions, ConfigError, ClientClosed; and so does the operation, which also
+    raises QuorumUnavailable.
     """
     core = lock._core
     core.check_open()
@@ -58,8 +61,7 @@ def extend_lock(lock: LockState, ttl: float | None, confirm: bool = False) -> Ge
     if lease is None:
         handover = lock._lock_kind
         if isinstance(handover, HandoverKind) and handover.token:
-            taken: Lease = yield from performed(new_take_over(lock, ttl))
-            return taken.validity
+            return new_take_over(lock, ttl)
         raise LockLost(
             f"{quoted(lock.resource)}: nothing to extend: the lock is not held",
             resource=lock.resource,
@@ -71,5 +73,17 @@ def extend_lock(lock: LockState, ttl: float | None, confirm: bool = False) -> Ge
             f"held for {lock.remaining():.3f} s more",
             resource=lock.resource,
         )
-    outcome, votes = yield from procedures.extend(core.policy, lease, ttl, confirm)
+    given: list[Given] = []
+    return Procedure(_extend(lock, lease, ttl, confirm, given), partial(taken_back, given))
+
+
+def _extend(
+    lock: LockState, lease: Lease, ttl: float, confirm: bool, given: list[Given]
+) -> Generator[Effect, Any, float]:
+    outcome, votes = yield from procedures.extend(lock._core.policy, lease, ttl, given, confirm)
     return lock.validity_or_raise(lease, outcome, votes)
+
+
+def validity_of(outcome: float | Lease) -> float:
+    """The new validity in seconds after an extension, or after a take-over by the token of a process."""
+    return outcome.validity if isinstance(outcome, Lease) else outcome

@@ -8,14 +8,17 @@ quorums share a master. So two conflicting locks never have quorums at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, Generic, Self, TypeVar
+from functools import partial
+from typing import Generic, Self, TypeVar
 
 from ..algorithm.attempts import REARM
 from ..algorithm.effects import Effect
 from ..algorithm.lease import ExtendOutcome, KindLease
 from ..algorithm.lock_kind import LockKind, wire_ttl
+from ..algorithm.operation import Operation, Procedure
 from ..algorithm.policy import Policy
 from ..algorithm.procedures import extension
+from ..algorithm.refill import Given, taken_back
 from ..algorithm.renewal_schedule import NOT_HELD
 from ..engine.contract import Request, Votes
 from ..errors import ConfigError, LockLost
@@ -130,8 +133,8 @@ def intent(policy: Policy) -> bytes:
     return wire_ttl(max(INTENT, PAUSES * longest))
 
 
-def downgrade(core: BaseClient, lock: LockState) -> Generator[Effect, Any, float]:
-    """Make a held write lock a read lock. Returns the new validity in seconds.
+def new_downgrade(core: BaseClient, lock: LockState) -> Operation:
+    """The operation that makes a held write lock a read lock. The outcome is the new validity in seconds.
 
     The lock is a reader from the start, whatever the outcome: other readers may enter as soon as one master
     has executed the request. A master without a reply has it as writer or reader until the old deadline.
@@ -151,12 +154,19 @@ def downgrade(core: BaseClient, lock: LockState) -> Generator[Effect, Any, float
             f"{quoted(lock.resource)}: only a write lock (rwlock(...).write()) can be downgraded",
             resource=lock.resource,
         )
-    outcome, votes = yield from _exchange(core.policy, lease, writer, lease.ttl)
+    given: list[Given] = []
+    return Procedure(_downgrade(lock, lease, writer, given), partial(taken_back, given))
+
+
+def _downgrade(
+    lock: LockState, lease: KindLease, writer: Writer, given: list[Given]
+) -> Generator[Effect, list[Votes], float]:
+    outcome, votes = yield from _exchange(lock._policy, lease, writer, lease.ttl, given)
     return lock.validity_or_raise(lease, outcome, votes)
 
 
 def _exchange(
-    policy: Policy, lease: KindLease, writer: Writer, ttl: float
+    policy: Policy, lease: KindLease, writer: Writer, ttl: float, given: list[Given]
 ) -> Generator[Effect, list[Votes], tuple[ExtendOutcome, Votes | None]]:
     start = policy.clock()
     if lease.lost or start >= lease.deadline:
@@ -167,7 +177,7 @@ def _exchange(
         return [writer.downgrade(lease.token, wire_ttl(ttl), masters, ttl)]
 
     lists = policy.voters.lists  # after the clock, as of an attempt
-    return (yield from extension(policy, lists, lease, ttl, start, requests))
+    return (yield from extension(policy, lists, lease, ttl, start, requests, given))
 
 
 class ReadWriteLock(Generic[L]):

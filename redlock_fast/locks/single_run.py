@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, Generic, TypeVar, get_args
 
 from ..algorithm import procedures
-from ..algorithm.effects import Effect, Sleep, send
+from ..algorithm.effects import Effect, Sleep
 from ..algorithm.lease import KEEP_AT_EXIT, ExtendOutcome, Lease
 from ..algorithm.lock_kind import wire_ttl
+from ..algorithm.operation import Message, Operation, Procedure
 from ..errors import ClientClosed, ConfigError, Contended, LockAlreadyHeld
 from ..telemetry import log_outcome
 from ..wire.text import quoted, shown
@@ -136,12 +138,16 @@ class SingleRunState(Generic[L]):
         )
 
 
-def keep_until(lock: LockState, end: float) -> Generator[Effect, Any, None]:
-    """Make the lease of ``lock`` last until ``end``, and detach the lock, so that no release follows.
+def new_keep(lock: LockState, end: float) -> Operation:
+    """The operation that makes the lease of ``lock`` last until ``end``, and detaches the lock.
 
-    Does nothing if ``end`` has passed, or if the lease is lost: then the release reports the loss. Repeats
-    the extension while the lease lasts. After an exception the caller runs ``keep_at_once``.
+    So no release follows. It does nothing if ``end`` has passed, or if the lease is lost: then the release
+    reports the loss. It repeats the extension while the lease lasts.
     """
+    return Procedure(_keep(lock, end), partial(keep_at_once, lock, end))
+
+
+def _keep(lock: LockState, end: float) -> Generator[Effect, Any, None]:
     policy, lease = lock._core.policy, lock.lease
     if lease is None or end <= policy.clock() or not lock.locked():
         return
@@ -172,7 +178,7 @@ def _extended_until(lock: LockState, lease: Lease, end: float) -> Generator[Effe
     while True:
         lock._core.check_open()
         start = policy.clock()
-        outcome, _ = yield from procedures.extend(policy, lease, end - start)
+        outcome, _ = yield from procedures.extend(policy, lease, end - start, [])
         lock.note_extension(lease, outcome)
         if outcome is not ExtendOutcome.INCONCLUSIVE:
             return outcome
@@ -183,15 +189,14 @@ def _extended_until(lock: LockState, lease: Lease, end: float) -> Generator[Effe
         yield Sleep(pause)
 
 
-def keep_at_once(lock: LockState, end: float) -> Generator[Effect, Any, None]:
-    """As ``keep_until``, without waiting for replies: an exception has interrupted that.
+def keep_at_once(lock: LockState, end: float) -> list[Message]:
+    """As ``new_keep``, where no reply is awaited: an exception has interrupted that.
 
     The job has run, so the exception must not free the lock.
     """
     lease, seconds = lock.lease, end - lock._core.policy.clock()
     if lease is None or seconds <= 0.0 or not lock.locked():
-        return
-    try:
-        yield from send(lease.lock_kind.extend_requests(lease.token, wire_ttl(seconds), lease.sent))
-    finally:
-        lock.detach()
+        return []
+    requests = lease.lock_kind.extend_requests(lease.token, wire_ttl(seconds), lease.sent)
+    lock.detach()
+    return [requests]

@@ -14,6 +14,7 @@ from typing import Any
 from ..algorithm.batch import undo_leases
 from ..algorithm.lease import AS_CLIENT, RELEASE_AT_EXIT, Lease
 from ..algorithm.local_queue import LocalQueue, QueueEntry
+from ..algorithm.operation import Message
 from ..algorithm.policy import Policy
 from ..engine.contract import FAULT, NOT_ASKED, Engine, Votes
 from ..engine.fork import in_child_of_fork
@@ -238,15 +239,14 @@ class Masters:
         if not cancelled:
             return
         for batch in cancelled:
-            self._perform(batch.undo())
+            self._send(batch.undo())
         self.engine.drain(timeout)
         for batch in cancelled:  # a thread may have sent its last attempt behind these releases
-            self._perform(batch.undo(-1))
+            self._send(batch.undo(-1))
 
-    def _perform(self, undo: Iterable[Any]) -> None:
-        """Send the requests of effects that wait for no replies."""
-        for effect in undo:
-            self.engine.exchange(effect.requests, 0, 0.0)
+    def _send(self, undo: Iterable[Message]) -> None:
+        for requests in undo:
+            self.engine.exchange(requests, 0, 0.0)
 
     # --- the end of the interpreter ---
 
@@ -274,7 +274,7 @@ class Masters:
         # Also what its own thread is releasing: perhaps it has not sent that.
         leases = [lease for lease in self._held_until_exit() if lease not in released]
         released.update(leases)
-        self._perform(undo_leases(leases))
+        self._send(undo_leases(leases))
         return bool(leases)
 
     def after_fork_in_child(self) -> None:

@@ -11,6 +11,7 @@ from ..algorithm import procedures
 from ..algorithm.batch import UnfinishedBatch
 from ..algorithm.lease import Lease
 from ..algorithm.lock_kind import LockKind
+from ..algorithm.operation import Procedure
 from ..errors import ConfigError
 from ..locks.bodies import Body, remove_bodies_of
 from ..locks.client_base import BaseClient
@@ -19,7 +20,7 @@ from ..locks.decorated import check_plain
 from ..locks.dev_mode import DEV_MODE, warn_of_held
 from ..locks.failures import is_locked
 from ..locks.lock_state import LockState, plain_lock
-from ..locks.many import acquire_many, extend_many, leases_of, not_released, release_many
+from ..locks.many import AcquireMany, ReleaseMany, extend_many, leases_of, not_released
 from ..locks.multilock import multi_lock_kind
 from ..locks.options import (
     IfTaken,
@@ -32,14 +33,13 @@ from ..locks.options import (
     ResourceOf,
 )
 from ..locks.owners import ThreadOwner
-from ..locks.procedures import entered, extend_lock
+from ..locks.procedures import entered, new_extend, validity_of
 from ..locks.rlock import RLock
-from ..locks.rwlock import ReadWriteLock, downgrade
+from ..locks.rwlock import ReadWriteLock, new_downgrade
 from ..locks.semaphore import semaphore_kind
 from ..locks.single_run import SINGLE_RUN_REFUSES
-from .driver import drive
 from .leader import Leader
-from .operations import acquire, exit_lock, release
+from .operations import acquire, clean_up, exit_lock, release, run
 from .renewal import LossEvent, ThreadRenewal, thread_auto_extension
 from .single_run import SingleRun
 
@@ -168,7 +168,7 @@ class Lock(LockState):
             ConfigError: A ttl above the client's ``max_ttl``.
             ClientClosed: The client is closed.
         """
-        return drive(extend_lock(self, ttl, confirm), self._core.masters)
+        return validity_of(run(new_extend(self, ttl, confirm), self._core.masters))
 
     def downgrade(self) -> float:
         """Turn a held write lock of [`FastRedlock.rwlock`][] into a read lock with its whole ttl from now.
@@ -188,7 +188,7 @@ class Lock(LockState):
             ConfigError: This is not a write lock.
             ClientClosed: The client is closed.
         """
-        return drive(downgrade(self._core, self), self._core.masters)
+        return validity_of(run(new_downgrade(self._core, self), self._core.masters))
 
     def __enter__(self) -> Self:
         return self._enter(Body(threading.get_ident()))
@@ -197,7 +197,7 @@ class Lock(LockState):
         try:
             outcome = acquire(self, True, None, self._core.masters, body)
             if outcome is not self._lease:
-                drive(entered(self, outcome), self._core.masters)
+                run(Procedure(entered(self, outcome)), self._core.masters)
             return self
         except BaseException:
             self._undo(body)
@@ -571,13 +571,19 @@ class FastRedlock(BaseClient):
             ConfigError: A duplicate resource, an invalid name or ttl.
             ClientClosed: The client is closed.
         """
-        return drive(acquire_many(self, self._class_of(Lock), resources, ttl), self.masters)
+        return self._acquire_part(resources, ttl)
 
     def _acquire_part(
-        self, resources: ListOf[Resource], ttl: float | None, part: UnfinishedBatch
+        self, resources: ListOf[Resource], ttl: float | None, part: UnfinishedBatch | None = None
     ) -> list[Lock | None]:
-        """As ``acquire_many``, as a part of the call of a sharded client."""
-        return drive(acquire_many(self, self._class_of(Lock), resources, ttl, part), self.masters)
+        """As ``acquire_many``, perhaps as a part of the call of a sharded client."""
+        operation = AcquireMany(self, self._class_of(Lock), resources, ttl, part)
+        try:
+            locks: list[Lock | None] = run(operation, self.masters)
+            return locks
+        except BaseException:  # a signal handler raised, perhaps after it ended
+            clean_up(operation, self.masters)
+            raise
 
     def release_many(self, locks: Sequence[Lock]) -> list[bool]:
         """Release many locks of this client in one exchange with the masters; see [`Lock.release`][].
@@ -593,11 +599,13 @@ class FastRedlock(BaseClient):
         held = None
         try:
             held = leases_of(self, locks)
-            return drive(release_many(self, locks, held), self.masters)
+            released: list[bool] = run(ReleaseMany(self, locks, held), self.masters)
+            return released
         except ConfigError:
             raise
         except BaseException:  # a signal handler raised, perhaps before it began
-            drive(release_many(self, locks, not_released(held)), self.masters)
+            left = None if held is None else not_released(held)
+            run(ReleaseMany(self, locks, left), self.masters)
             raise
 
     def extend_many(self, locks: Sequence[Lock], ttl: float | None = None) -> list[bool]:
@@ -614,7 +622,8 @@ class FastRedlock(BaseClient):
             ConfigError: A duplicate, an object that is no lock of this client, or an invalid ttl.
             ClientClosed: The client is closed.
         """
-        return drive(extend_many(self, locks, ttl), self.masters)
+        extended: list[bool] = run(extend_many(self, locks, ttl), self.masters)
+        return extended
 
     def synchronized(
         self,
@@ -721,7 +730,7 @@ class FastRedlock(BaseClient):
         key = self.check_key(resource)
         if not self.client_state.ready:
             self.connect()
-        votes = drive(procedures.exists(self.policy, key), self.masters)
+        votes = run(Procedure(procedures.exists(self.policy, key)), self.masters)
         return is_locked(self, resource, votes)
 
     def connect(self, timeout: float | None = None) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from ..algorithm.lease import Lease
+from ..algorithm.operation import Procedure
 from ..algorithm.procedures import owners
 from ..engine.condition import Condition
 from ..engine.signals import block_signals, restore_signals
@@ -19,7 +20,6 @@ from ..locks.decorated import check_callback
 from ..locks.leader import FAILED, REST, STEPPED_DOWN, STOPPED, TICK, Campaign, Election, LeaderState, Term
 from ..locks.operations import new_acquire
 from ..telemetry import log_error
-from .driver import drive
 from .operations import run
 from .stoppable import Stopped, stoppable
 
@@ -197,7 +197,8 @@ class Leader(LeaderState):
         core.check_open()
         if not core.client_state.ready:
             core.masters.wait_for_quorum(core.connect_timeout)
-        return drive(owners(core.policy, [self._key]), core.masters)[0]
+        found: list[str] = run(Procedure(owners(core.policy, [self._key])), core.masters)
+        return found[0]
 
     def __enter__(self) -> Self:
         try:
@@ -245,9 +246,8 @@ class Leader(LeaderState):
         """Wait for the leadership, lead until it ends, and pause."""
         with campaign.turn(Stopped, ClientClosed):
             lock, reports = self._next_lock(campaign)
-            masters, state = self._core.masters, self._core.client_state
             wait = stoppable(lambda: campaign.stopping)
-            lease = run(new_acquire(lock, True, None, Body()), masters, state, state.generation(), wait)
+            lease = run(new_acquire(lock, True, None, Body()), self._core.masters, wait)
             campaign.accepted()
             if isinstance(lease, Lease):
                 campaign.pause = self._lead(campaign, lock, reports)

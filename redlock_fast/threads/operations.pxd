@@ -10,13 +10,15 @@ from redlock_fast.locks.operations cimport new_acquire, new_release
 from redlock_fast.masters.client_state cimport ClientState
 from redlock_fast.masters.faults cimport has_faults
 
-@cython.locals(state=ClientState, generation=long)
 cpdef object acquire(LockState lock, object blocking, object timeout, object masters, Body body=*)
 
-@cython.locals(state=ClientState, generation=long)
 cpdef object release(LockState lock, object masters, Lease only=*)
 
-cpdef object run(Operation operation, object masters, ClientState state, long generation, object wait)
+@cython.locals(state=ClientState, generation=long)
+cpdef object run(Operation operation, object masters, object wait=*)
+
+cpdef object perform_each(
+    Operation operation, object masters, ClientState state, long generation, object wait)
 
 cpdef object clean_up(Operation operation, object masters)
 

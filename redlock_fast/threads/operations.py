@@ -13,7 +13,7 @@ from typing import Any
 
 from ..algorithm.effects import Effect, Exchange, Sleep, WaitForChange, WaitForReconnect, WaitForTurn
 from ..algorithm.lease import AcquireFailure, Lease
-from ..algorithm.operation import Operation
+from ..algorithm.operation import Message, Operation
 from ..errors import ClientClosed
 from ..locks.bodies import Body
 from ..locks.lock_state import LockState
@@ -27,50 +27,58 @@ def acquire(
     lock: LockState, blocking: bool, timeout: float | None, masters: Masters, body: Body | None = None
 ) -> Lease | AcquireFailure:
     """Acquire ``lock``. Returns the lease, or why there is none. ``body``: of the call; it gets the lease."""
-    state = lock._client_state
-    generation = state.generation()  # first: a signal handler may fork at any step
-    outcome: Lease | AcquireFailure = run(
-        new_acquire(lock, blocking, timeout, body), masters, state, generation, perform
-    )
+    outcome: Lease | AcquireFailure = run(new_acquire(lock, blocking, timeout, body), masters)
     return outcome
 
 
 def release(lock: LockState, masters: Masters, only: Lease | None = None) -> bool:
     """Release ``lock``. True: a quorum still had the lease. ``only``: no other lease is released."""
-    state = lock._client_state
-    generation = state.generation()
-    alive: bool = run(new_release(lock, only), masters, state, generation, perform)
+    alive: bool = run(new_release(lock, only), masters)
     return alive
 
 
 def run(
-    operation: Operation,
-    masters: Masters,
-    state: ClientState,
-    generation: int,
-    wait: Callable[[Effect, Masters], Any],
+    operation: Operation, masters: Masters, wait: Callable[[Effect, Masters], Any] | None = None
 ) -> Any:
     """Perform ``operation``. Returns its outcome. ``wait`` performs what is no exchange of the operation.
 
-    ``generation``: of the client when the call began. Raises ClientClosed in a child of fork that has a copy
-    of the call: the parent's call goes on, with the same token. So the child must neither use nor release it.
+    Raises ClientClosed in a child of fork that has a copy of the call: the parent's call goes on, with the
+    same token. So the child must neither use nor release it.
     """
+    state = masters.client_state
+    generation = state.generation()
     try:
-        effect: Any = operation.begin()
-        while effect is not None and state.generation() == generation:
-            result = ask(operation, masters) if effect is operation else wait(effect, masters)
-            if state.generation() == generation:
-                effect = operation.advance(result)
+        perform_each(operation, masters, state, generation, wait or perform)
         if state.known_generation != generation:  # a signal handler forked in the meantime
             raise ClientClosed(CONTINUED_BY_PARENT)
         operation.close()
         return operation.outcome
     except BaseException:
-        if state.generation() == generation:
-            clean_up(operation, masters)
-        else:
+        if state.generation() != generation:
             operation.close()
+            raise ClientClosed(CONTINUED_BY_PARENT) from None
+        clean_up(operation, masters)
         raise
+
+
+def perform_each(
+    operation: Operation,
+    masters: Masters,
+    state: ClientState,
+    generation: int,
+    wait: Callable[[Effect, Masters], Any],
+) -> None:
+    """Perform the effects of ``operation``, until there is an outcome or a signal handler forked.
+
+    Beside ``run``, whose ``try`` protects it: where a turn of a loop ends with a condition, CPython 3.13 and
+    3.14 may run a signal handler, and a ``try`` around the loop in one function does not catch its exception.
+    """
+    effect: Any = operation.begin()
+    while effect is not None and state.known_generation == generation:
+        result = ask(operation, masters) if effect is operation else wait(effect, masters)
+        if state.generation() != generation:
+            return
+        effect = operation.advance(result)
 
 
 def clean_up(operation: Operation, masters: Masters) -> None:
@@ -83,11 +91,15 @@ def clean_up(operation: Operation, masters: Masters) -> None:
 
 
 def send_off(operation: Operation, masters: Masters) -> None:
-    requests = operation.abort()
+    for requests in operation.abort():
+        send(requests, masters)
+    operation.close()
+
+
+def send(requests: Message, masters: Masters) -> None:
     if requests:
         masters.engine.exchange(requests, 0, 0.0)
         masters.connector.wake_soon()
-    operation.close()
 
 
 def ask(operation: Operation, masters: Masters) -> Any:

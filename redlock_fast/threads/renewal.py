@@ -20,7 +20,7 @@ from ..locks.decorated import check_callback
 from ..locks.loss import TrueWhenSet
 from ..masters.connector import start_thread, wait_for_wake
 from ..telemetry import log_error
-from .driver import drive
+from .operations import run
 
 #: Seconds that the thread stays alive while there is no lock to renew.
 IDLE_TIMEOUT = 5.0
@@ -76,7 +76,7 @@ class ThreadRenewal(Renewal):
         try:
             due = self.collect_due()
             if due:
-                drive(self.extend(due), self.masters)
+                run(self.extension(due), self.masters)
         except Exception:  # renewal must go on: without it all locks would be lost
             log_error("renewal-error")
             return FIRST_PAUSE

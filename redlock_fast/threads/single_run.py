@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from ..algorithm.operation import Procedure
 from ..algorithm.refusals import Refusals
-from ..errors import Contended
+from ..errors import ClientClosed, Contended
 from ..locks.decorated import check_plain
-from ..locks.single_run import SingleRunState, keep_at_once, keep_until
-from .driver import drive
-from .operations import exit_run
+from ..locks.single_run import SingleRunState, keep_at_once, new_keep
+from .operations import exit_run, run, send
 
 if TYPE_CHECKING:
     from .client import Lock
@@ -77,11 +78,13 @@ class SingleRun(SingleRunState["Lock"]):
         if lock is None:
             return
         if kind is None and self._once_per is not None:  # the job has run: it must not run again
-            drive(keep_at_once(lock, self._keep_until), lock._core.masters)
+            for requests in keep_at_once(lock, self._keep_until):
+                send(requests, lock._core.masters)
         lock.release()
 
     def _keep(self, lock: Lock) -> None:
-        drive(keep_until(lock, self._keep_until), lock._core.masters)
+        with contextlib.suppress(ClientClosed):
+            run(new_keep(lock, self._keep_until), lock._core.masters)
 
 
 def enter_unless_held(lock: Lock) -> Contended | None:
@@ -96,5 +99,5 @@ def enter_unless_held(lock: Lock) -> Contended | None:
             return None
         except Contended as error:
             refused = error
-        if drive(refusals.is_held(refused), lock._core.masters):
+        if run(Procedure(refusals.is_held(refused)), lock._core.masters):
             return refused

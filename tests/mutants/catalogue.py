@@ -266,9 +266,9 @@ ALGORITHM = [
     ),
     Mutant(
         "interrupted-batch-not-undone",
-        "redlock_fast/algorithm/batch.py",
-        "yield from undo_after(error, undo(keys, tokens, attempt.masters, ttl))",
-        "pass",
+        "redlock_fast/locks/many.py",
+        "batches.undo_leases(leases) + self.batch.undo()",
+        "batches.undo_leases(leases)",
         judges("real/threads/clean_up") + "::test_a_batch_interrupted_after_a_minority_granted",
     ),
     *of(
@@ -315,7 +315,7 @@ GUARD = [
         "redlock_fast/masters/masters.py",
         judges("real/locks/many_closed"),
         ("batches-of-a-closed-client-stay", "self._cancel_batches(timeout / 2)", "pass"),
-        ("parts-behind-their-release-stay", "self._perform(batch.undo(-1))", "pass"),
+        ("parts-behind-their-release-stay", "self._send(batch.undo(-1))", "pass"),
     ),
     *of(
         "redlock_fast/algorithm/batch.py",
@@ -703,13 +703,9 @@ KINDS = [
         ),
     ),
     *of(
-        "redlock_fast/threads/driver.py",
-        judges("unit/threads/driver"),
-        (
-            "a-stop-iteration-ends-a-procedure",
-            "        except StopIteration as done:\n            if procedure.gi_frame is None:",
-            "        except StopIteration as done:\n            if True:",
-        ),
+        "redlock_fast/algorithm/operation.py",
+        judges("unit/threads/operations"),
+        ("a-stop-iteration-ends-a-procedure", "if self._steps.gi_frame is not None:", "if False:"),
     ),
     *of(
         "redlock_fast/aio/loop.py",
@@ -747,7 +743,7 @@ KINDS = [
     Mutant(
         "interrupted-batch-stays-held",
         "redlock_fast/threads/client.py",
-        "            drive(release_many(self, locks, not_released(held)), self.masters)\n            raise",
+        "            run(ReleaseMany(self, locks, left), self.masters)\n            raise",
         "            raise",
         "tests/real/threads/test_operations.py::test_a_batch_that_is_interrupted_is_released",
     ),
@@ -1581,15 +1577,6 @@ GREENLETS = [
         ("a-late-patch-is-found-at-each-request", "            made.check_patch()\n", "            pass\n"),
     ),
     *of(
-        "redlock_fast/threads/driver.py",
-        judges("unit/threads/driver"),
-        (
-            "child-continues-its-parents-call",
-            "if state.generation() != generation:\n                    procedure.close()",
-            "if False:\n                    procedure.close()",
-        ),
-    ),
-    *of(
         "redlock_fast/masters/change.py",
         judges("real/threads/fork"),
         ("child-continues-a-change", "if connector.ended():", "if False:"),
@@ -1618,13 +1605,6 @@ GREENLETS = [
         ("the-descriptor-ends-before-coroutines", "    __del__ = close\n", ""),
     ),
     Mutant(
-        "child-gets-what-its-parent-is-granted",
-        "redlock_fast/threads/driver.py",
-        "                if state.known_generation != generation:\n",
-        "                if False:\n",
-        judges("real/threads/fork"),
-    ),
-    Mutant(
         "child-records-its-parents-grant",
         "redlock_fast/locks/lock_state.py",
         "if self._generation != self._client_state.generation():\n            raise",
@@ -1634,12 +1614,12 @@ GREENLETS = [
     *of(
         "redlock_fast/threads/operations.py",
         judges("real/threads/fork"),
-        ("child-asks-for-its-parents-token", "None and state.generation() == generation:", "None:"),
+        ("child-asks-for-its-parents-token", "None and state.known_generation == generation:", "None:"),
         ("child-has-its-parents-lock", "if state.known_generation != generation:", "if False:"),
         (
             "child-releases-its-parents-token",
-            "    except BaseException:\n        if state.generation() == generation:\n",
-            "    except BaseException:\n        if True:\n",
+            "        if state.generation() != generation:\n",
+            "        if False:\n",
         ),
     ),
     Mutant(
@@ -1794,8 +1774,8 @@ MEASURED = [
     Mutant(
         "locks-of-a-batch-are-not-measured",
         "redlock_fast/threads/client.py",
-        "acquire_many(self, self._class_of(Lock), resources, ttl), self",
-        "acquire_many(self, Lock, resources, ttl), self",
+        "AcquireMany(self, self._class_of(Lock), resources, ttl, part)",
+        "AcquireMany(self, Lock, resources, ttl, part)",
         judges("real/exporters/telemetry"),
     ),
 ]

@@ -6,6 +6,8 @@ from collections.abc import Generator, Sequence
 from math import inf
 from typing import Any
 
+from support.bare import performed
+
 from redlock_fast.aio.rlock import AsyncRLock, TaskOwner
 from redlock_fast.algorithm.effects import Sleep
 from redlock_fast.algorithm.lease import AcquireFailure, Lease
@@ -15,10 +17,9 @@ from redlock_fast.locks.auto_extend import AutoExtension
 from redlock_fast.locks.fair import fair_kind
 from redlock_fast.locks.handover import handed_over
 from redlock_fast.locks.lock_state import LockState
-from redlock_fast.locks.many import acquire_many, extend_many, release_many
+from redlock_fast.locks.many import AcquireMany, ReleaseMany, extend_many
 from redlock_fast.locks.multilock import multi_lock_kind
-from redlock_fast.locks.procedures import extend_lock
-from redlock_fast.locks.rwlock import Reader, Writer, downgrade, intent
+from redlock_fast.locks.rwlock import Reader, Writer, intent, new_downgrade
 from redlock_fast.locks.semaphore import semaphore_kind
 from redlock_fast.threads import operations
 
@@ -169,11 +170,11 @@ class User:
         world, lease = self.world, lock.lease
         if lease is None:
             return  # renewal found it lost
-        more = extend_lock(lock, EXTENSIONS[world.draw(len(EXTENSIONS))] * lock.ttl)
+        more = lock_calls.extend(lock, EXTENSIONS[world.draw(len(EXTENSIONS))] * lock.ttl)
         if type(lease.lock_kind) is Writer and world.draw(2):
             hold.shared = True
             world.counts["downgrades"] += 1
-            more = downgrade(self.process.core, lock)
+            more = performed(new_downgrade(self.process.core, lock))
         yield from self._extend(lock, lease, hold, more)
 
     def hand_over(self, lock: LockState) -> Generator[Any, Any, tuple[LockState, Hold | None]]:
@@ -182,7 +183,7 @@ class User:
         taken = LockState(self.process.core, lock.resource, kind, lock.ttl)
         try:
             yield self.short_while()
-            yield from extend_lock(taken, None)
+            yield from lock_calls.extend(taken, None)
         except (LockLost, QuorumUnavailable):
             self.world.counts["not taken over"] += 1
             return taken, None
@@ -290,7 +291,7 @@ class User:
                 self.witness.gives_up(hold)
             began = self._begin()
             try:
-                yield from release_many(core, list(held))
+                yield from performed(ReleaseMany(core, list(held)))
             except Interrupted:
                 world.counts["interrupted"] += 1
             self._took("release_many", began, core.max_ttl)
@@ -298,7 +299,7 @@ class User:
     def _acquire_many(self, chosen: list[bytes], ttl: float) -> Generator[Any, Any, dict[LockState, Hold]]:
         process, counts, began = self.process, self.world.counts, self._begin()
         try:
-            locks = yield from acquire_many(process.core, LockState, chosen, ttl)
+            locks = yield from performed(AcquireMany(process.core, LockState, chosen, ttl))
         except QuorumUnavailable:
             counts["unavailable"] += 1
             return {}
@@ -317,7 +318,7 @@ class User:
         process, world = self.process, self.world
         old = {lock: lock.lease.deadline for lock in held if lock.lease}
         began, asked_at = self._begin(), world.now
-        done = yield from extend_many(process.core, list(held), ttl * (1 + world.draw(2)))
+        done = yield from performed(extend_many(process.core, list(held), ttl * (1 + world.draw(2))))
         self._took("extend_many", began, max(began[0], *old.values()) - began[0])
         for (lock, hold), extended in zip(held.items(), done, strict=True):
             lease = lock.lease

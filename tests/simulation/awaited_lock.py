@@ -7,7 +7,6 @@ from types import coroutine
 from typing import Any
 
 from redlock_fast.locks.lock_state import LockState
-from redlock_fast.locks.procedures import extend_lock
 
 from . import lock_calls
 
@@ -27,7 +26,7 @@ class AwaitedLock(LockState):
         return self._acquired(await performed(lock_calls.acquire(self, blocking, timeout)))
 
     async def extend(self, ttl: float | None = None) -> float:
-        validity: float = await performed(extend_lock(self, ttl))
+        validity: float = await performed(lock_calls.extend(self, ttl))
         return validity
 
     async def release(self) -> bool:

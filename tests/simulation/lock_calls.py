@@ -1,13 +1,15 @@
-"""Acquire and release of a lock object, performed by the actor that steps them."""
+"""What a lock object does, performed by the actor that steps it."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from typing import Any
 
-from redlock_fast.algorithm.operation import performed
+from support.bare import performed
+
 from redlock_fast.locks.lock_state import LockState
 from redlock_fast.locks.operations import new_acquire, new_release
+from redlock_fast.locks.procedures import new_extend, validity_of
 
 
 def acquire(lock: LockState, blocking: bool, timeout: float | None) -> Generator[Any, Any, Any]:
@@ -18,3 +20,8 @@ def acquire(lock: LockState, blocking: bool, timeout: float | None) -> Generator
 def release(lock: LockState) -> Generator[Any, Any, Any]:
     """Returns whether a quorum still had the lease."""
     return performed(new_release(lock))
+
+
+def extend(lock: LockState, ttl: float | None) -> Generator[Any, Any, float]:
+    """Returns the new validity in seconds."""
+    return validity_of((yield from performed(new_extend(lock, ttl))))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from support.bare import performed
+
 from redlock_fast.algorithm.effects import Sleep
 from redlock_fast.algorithm.lease import ExtendOutcome, Lease
 from redlock_fast.algorithm.renewal_schedule import RenewedLease as Renewed
@@ -55,7 +57,7 @@ class SimulatedRenewal(Renewal):
             if due:
                 self.process.world.counts["renewals"] += 1
                 self._asked_at = self.process.world.now
-                yield from self.extend(due)
+                yield from performed(self.extension(due))
             yield Sleep(min(LOOK, self.wait()))
         self._running = False
 

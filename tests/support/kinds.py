@@ -9,8 +9,9 @@ import redis
 
 from redlock_fast.algorithm.effects import Exchange
 from redlock_fast.algorithm.lock_kind import LockKind
+from redlock_fast.algorithm.operation import Procedure
 from redlock_fast.engine.contract import Request, Wait
-from redlock_fast.threads.driver import drive
+from redlock_fast.threads.operations import run
 
 #: By name: a new lock of that kind on a resource of a client for threads or for asyncio.
 Make = Callable[..., Any]
@@ -27,7 +28,7 @@ def values(client: Any, *requests: Request) -> list[tuple[int, ...]]:
     """What every master of a client for threads says to these, one after the other."""
     answers = []
     for request in requests:
-        answers += drive(_once(request, client.policy.voters.lists.masters), client.masters)
+        answers += run(Procedure(_once(request, client.policy.voters.lists.masters)), client.masters)
     return [votes.values for votes in answers]
 
 

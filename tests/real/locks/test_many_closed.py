@@ -21,7 +21,7 @@ from redlock_fast import ClientClosed, FastRedlock
 from redlock_fast.algorithm import batch as batches
 from redlock_fast.embedded import Masters
 from redlock_fast.locks import many
-from redlock_fast.threads import driver
+from redlock_fast.threads import operations
 
 pytestmark = pytest.mark.usefixtures("all_masters")
 
@@ -127,7 +127,7 @@ def test_a_part_that_is_sent_behind_its_release_is_undone(
     c, nodes = connected(valkey), raw(valkey)
     forget_calls(nodes)
     begun, goes_on, closed = threading.Event(), threading.Event(), threading.Event()
-    perform, needed = driver.perform, itertools.count()
+    perform, needed = operations.perform, itertools.count()
 
     def paused_exchange(effect: Any, masters: Any) -> Any:
         if not effect.need or next(needed) == 0:
@@ -142,7 +142,7 @@ def test_a_part_that_is_sent_behind_its_release_is_undone(
         goes_on.set()
         eventually(lambda: calls(nodes, "set") == [2 * PART] * 5, "the second part is executed")
 
-    monkeypatch.setattr(driver, "perform", paused_exchange)
+    monkeypatch.setattr(operations, "perform", paused_exchange)
     monkeypatch.setattr(c.masters, "engine", Draining(c.masters.engine, let_it_send))
     call = start(lambda: c.acquire_many(names(2 * PART), TTL))
     assert begun.wait(DEADLINE)
@@ -189,7 +189,7 @@ def test_a_handler_that_closes_and_raises_leaves_nothing(valkey: Masters, connec
         c.close()
         raise KeyboardInterrupt
 
-    files = batches.__file__, driver.__file__
+    files = batches.__file__, operations.__file__
     number, found = 0, True
     while found:
         c = connected(valkey, ttl=TTL)

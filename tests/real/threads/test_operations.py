@@ -365,12 +365,12 @@ def test_an_interrupted_release_of_many_keeps_the_lease_of_another_thread(
 
     def interrupt(*args: Any) -> Any:
         monkeypatch.undo()
-        drive(*args)
+        run(*args)
         assert start(locks[0].acquire).result(DEADLINE)
         raise KeyboardInterrupt
 
-    drive = threads_client.drive
-    monkeypatch.setattr(threads_client, "drive", interrupt)
+    run = threads_client.run
+    monkeypatch.setattr(threads_client, "run", interrupt)
     with pytest.raises(KeyboardInterrupt):
         c.release_many(locks)
     assert [lock.locked() for lock in locks] == [True, False]
@@ -655,7 +655,7 @@ USES: dict[str, Callable[[Lock], object]] = {
 #: Compiled, the way itself has no moments but in the exchange, for which test_signals.py is.
 LEAST = 5 if str(operations.__file__).endswith(".py") else 0
 #: What returns from there has done it all: the caller has the result.
-WHOLE = ("threads/client.py", "threads/operations.py", "threads/driver.py", "exporters/instrument.py")
+WHOLE = ("threads/client.py", "threads/operations.py", "exporters/instrument.py")
 #: On the way in, before anything of a release has begun.
 BEFORE = ("call release",) if LEAST == 0 else ("call release", "call exit_lock")
 

@@ -256,7 +256,7 @@ def test_release_of_a_lost_lease_is_no_success_whatever_the_masters_say() -> Non
 
 
 def extend(world: World, lease: Lease, ttl: float = 10.0) -> ExtendOutcome:
-    outcome: ExtendOutcome = world.run(procedures.extend(world.policy(), lease, ttl))[0]
+    outcome: ExtendOutcome = world.run(procedures.extend(world.policy(), lease, ttl, []))[0]
     return outcome
 
 
@@ -319,8 +319,8 @@ def test_extension_goes_to_the_masters_that_were_sent_the_lock_only() -> None:
 
 
 EXTENSIONS: dict[str, Callable[[Policy, Lease], Generator[Any, Any, Any]]] = {
-    "one": lambda policy, lease: procedures.extend(policy, lease, 20.0),
-    "many": lambda policy, lease: batches.extend(policy, [lease], [20.0]),
+    "one": lambda policy, lease: procedures.extend(policy, lease, 20.0, []),
+    "many": lambda policy, lease: batches.extend(policy, [lease], [20.0], []),
 }
 
 

@@ -408,7 +408,7 @@ class Still(Renewal):
 
     def asking(self) -> tuple[Any, Exchange]:
         """An extension that is under way: what it asks, and the procedure."""
-        procedure = self.extend(self.collect_due())
+        procedure = self._extend(self.collect_due(), [])
         effect = next(procedure)
         assert isinstance(effect, Exchange)
         return procedure, effect
@@ -502,7 +502,7 @@ def test_a_longer_extension_that_overlaps_a_renewal_counts(renewal: Still) -> No
     assert lock.lease
     renewal.now += 3.4
     procedure, _ = renewal.asking()
-    longer = procedures.extend(renewal.policy, lock.lease, 50.0)
+    longer = procedures.extend(renewal.policy, lock.lease, 50.0, [])
     next(longer)
     with pytest.raises(StopIteration) as done:
         longer.send([Votes((1,) * 5, 31, 5, 0, 0, {})])

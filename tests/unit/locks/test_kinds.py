@@ -94,7 +94,7 @@ def test_a_downgraded_lock_goes_on_by_the_same_name() -> None:
     """It is a reader before any master has answered."""
     writer = Writer(b"r", b"600")
     lease, going = held(writer), policy(clock=lambda: 101.0)
-    procedure = _exchange(going, lease, writer, 10.0)
+    procedure = _exchange(going, lease, writer, 10.0, [])
     (asked,) = next(procedure).requests  # type: ignore[union-attr]
     assert (asked.verb, asked.args) == (Verb.RW_DOWNGRADE, (*KEYS, TOKEN + b"2", TOKEN, b"10000"))
     assert type(lease.lock_kind) is Reader
@@ -111,7 +111,7 @@ def test_what_has_ended_is_not_downgraded_and_nothing_is_sent(now: float, lost: 
     lease = held(writer)
     lease.lost = lost
     with pytest.raises(StopIteration) as end:
-        next(_exchange(policy(clock=lambda: now), lease, writer, 10.0))
+        next(_exchange(policy(clock=lambda: now), lease, writer, 10.0, []))
     assert end.value.value == (ExtendOutcome.LOST, None)
     assert lease.lock_kind is writer
 

@@ -96,11 +96,11 @@ def test_held_while_each_resource_has_a_quorum(pattern: tuple[int, ...]) -> None
     held = all(sum(one) >= 2 for one in ours)
     answers = [votes(*one) for one in ours]
     two = MultiLeaseKind(b"ab", (b"a", b"b"))
-    outcome, _ = answered(procedures.extend(policy(), granted(two), TTL), answers)
+    outcome, _ = answered(procedures.extend(policy(), granted(two), TTL, []), answers)
     assert outcome is (ExtendOutcome.EXTENDED if held else ExtendOutcome.LOST)
     assert answered(bare.release(policy(), granted(two)), answers) == held
     leases = [granted(LockKind(b"p")), granted(two)]
-    assert answered(batches.extend(policy(), leases, [TTL, TTL]), [votes(1, 1, 1), *answers]) == [
+    assert answered(batches.extend(policy(), leases, [TTL, TTL], []), [votes(1, 1, 1), *answers]) == [
         ExtendOutcome.EXTENDED,
         outcome,
     ]
@@ -110,7 +110,7 @@ def test_held_while_each_resource_has_a_quorum(pattern: tuple[int, ...]) -> None
 def test_too_few_answers_for_one_resource_decide_nothing() -> None:
     lease = granted(MultiLeaseKind(b"ab", (b"a", b"b")))
     answers = [votes(1, 1, 1), votes(1, FAULT, FAULT)]
-    outcome, _ = answered(procedures.extend(policy(), lease, TTL), answers)
+    outcome, _ = answered(procedures.extend(policy(), lease, TTL, []), answers)
     assert outcome is ExtendOutcome.INCONCLUSIVE
     assert lease.deadline == 105.0
 

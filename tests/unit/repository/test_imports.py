@@ -104,7 +104,7 @@ def test_every_package_says_what_it_is_for() -> None:
         ("locks/fair.py", "def f():\n    from ..threads import client", "locks.fair imports threads"),
         ("locks/fair.py", "if TYPE_CHECKING:\n    from ..aio import client", "locks.fair imports aio"),
         ("threads/client.py", "from ..aio import x", "threads.client imports aio"),
-        ("aio/client.py", "from ..threads.driver import x", "aio.client imports threads"),
+        ("aio/client.py", "from ..threads.operations import x", "aio.client imports threads"),
         ("threads/client.py", "from .. import FastRedlock", "threads.client imports redlock_fast"),
         ("threads/client.py", "import asyncio", "threads.client imports asyncio"),
         ("telemetry.py", "from .wire import x", "telemetry imports wire"),
