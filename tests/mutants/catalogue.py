@@ -1618,8 +1618,8 @@ GREENLETS = [
         ("child-has-its-parents-lock", "if state.known_generation != generation:", "if False:"),
         (
             "child-releases-its-parents-token",
-            "        if state.generation() != generation:\n",
-            "        if False:\n",
+            "        if state.generation() != generation:\n            operation.close()\n",
+            "        if False:\n            operation.close()\n",
         ),
     ),
     Mutant(
