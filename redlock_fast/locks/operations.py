@@ -241,11 +241,19 @@ class LockRelease(Release):
 
     def begin(self) -> Effect | Operation | None:
         lock = self.lock
+        if self.lease is None and self.only is None and self.has_token():
+            handover: Any = lock._lock_kind
+            key, token, everywhere = handover.lock_kind, handover.token, self.policy.voters.lists.all
+            # First: from the begin of the release on, an interrupted one is undone by this lease.
+            self.lease = lease_of(key, token, everywhere, lock._core.max_ttl, -math.inf, 0.0)
+            self.of_token = True
+            if lock.begin_token_release(handover):
+                return self.go_on_with(self.release_token(handover))
+            self.of_token = False
+            self.lease = lock._lease  # a take-over has ended before
         self.lease = lock._start_release(self.lease) if self.lease is not None else None
         if self.lease is not None:
             return self.ask_all(self.lease)
-        if self.only is None and self.begins_to_release_token():
-            return self.go_on_with(self.release_token())
         self.outcome = False
         return None
 
@@ -255,12 +263,10 @@ class LockRelease(Release):
         self.finish(result)
         return None
 
-    def begins_to_release_token(self) -> bool:
-        """Whether the lock has the token of another process, which nothing has taken over."""
-        lock, handover = self.lock, self.lock._lock_kind
-        if type(handover) is not HandoverKind or not handover.token or lock._client_state.closed:
-            return False
-        return lock.begin_token_release(handover)
+    def has_token(self) -> bool:
+        """Whether the lock has the token of another process, and may release it."""
+        handover = self.lock._lock_kind
+        return type(handover) is HandoverKind and handover.token != b"" and not self.lock._client_state.closed
 
     def finish(self, answers: list[Votes]) -> None:
         lock, lease = self.lock, self.lease
@@ -268,12 +274,9 @@ class LockRelease(Release):
         self.lease = None  # nothing is left to undo
         self.outcome = alive
 
-    def release_token(self) -> Generator[Effect | Operation, Any, None]:
+    def release_token(self, handover: HandoverKind) -> Generator[Effect | Operation, Any, None]:
         """Release the lock of a token from another process."""
-        lock, core, everywhere = self.lock, self.lock._core, self.policy.voters.lists.all
-        handover: Any = lock._lock_kind
-        self.of_token = True
-        self.lease = lease_of(handover.lock_kind, handover.token, everywhere, core.max_ttl, -math.inf, 0.0)
+        lock, core = self.lock, self.lock._core
         if not core.client_state.ready:
             yield WaitForQuorum(core.connect_timeout)
         lock._lock_kind = handover.lock_kind
@@ -283,8 +286,6 @@ class LockRelease(Release):
         lease = self.lease
         if lease is None or not (self.of_token or self.lock._start_release(lease)):
             return []
-        if self.of_token:
-            self.lock._lock_kind = lease.lock_kind
         return [undo_lease(lease)]
 
     def close(self) -> None:

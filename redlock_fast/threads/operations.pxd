@@ -12,6 +12,7 @@ from redlock_fast.masters.faults cimport has_faults
 
 cpdef object acquire(LockState lock, object blocking, object timeout, object masters, Body body=*)
 
+@cython.locals(lease=Lease)
 cpdef object release(LockState lock, object masters, Lease only=*)
 
 @cython.locals(state=ClientState, generation=long)

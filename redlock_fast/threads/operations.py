@@ -33,8 +33,14 @@ def acquire(
 
 def release(lock: LockState, masters: Masters, only: Lease | None = None) -> bool:
     """Release ``lock``. True: a quorum still had the lease. ``only``: no other lease is released."""
-    alive: bool = run(new_release(lock, only), masters)
-    return alive
+    lease = lock._lease if only is None else only
+    try:
+        alive: bool = run(new_release(lock, only), masters)
+        return alive
+    except BaseException:
+        if lease is not None and lock._lease is lease:  # a signal handler raised before the operation began
+            clean_up(new_release(lock, lease), masters)
+        raise
 
 
 def run(

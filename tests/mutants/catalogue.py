@@ -689,7 +689,11 @@ KINDS = [
         "redlock_fast/locks/operations.py",
         judges("real/threads/operations", "real/locks/handover"),
         ("a-lease-that-ended-meanwhile-is-no-loss", "lock.note_loss(ended)", "pass"),
-        ("an-interrupted-token-release-is-not-undone", "        self.of_token = True\n", "        pass\n"),
+        (
+            "an-interrupted-token-release-is-not-undone",
+            "            self.of_token = True\n",
+            "            pass\n",
+        ),
         (
             "an-interrupted-take-over-is-not-renewed",
             "self.lock.undo_take_over(self.handover, self.lease)",
