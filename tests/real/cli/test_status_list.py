@@ -35,12 +35,15 @@ def records(valkey: Masters, raw: Raw) -> Records:
 
 
 @pytest.fixture
-def first_three(valkey: Masters) -> list[str]:
-    """The list of the fleet, in force."""
+def first_three(valkey: Masters, records: Records) -> list[str]:
+    """The list of the fleet, in force on each of its masters: nothing is written any more."""
     urls = valkey.urls[:3]
     with FastRedlock(urls, check_masters="auto", **PATIENT) as client:
         client.connect()
-        eventually(lambda: all(one.listed for one in client.health()), "the list is in force")
+        eventually(lambda: all(one.listed for one in client.health()), "the client votes by it")
+        eventually(
+            lambda: all(b'"in_force":true' in (text or b"") for text in records()[:3]), "each master has it"
+        )
     return urls
 
 
