@@ -96,6 +96,15 @@ def test_stop_iteration_of_an_effect_is_no_end(
     assert performed == [("exchange", UNDO, 0), "wake_soon"]
 
 
+def test_stop_iteration_beside_the_generator_is_no_end() -> None:
+    """A signal handler raises it as the generator goes on. Catches: an outcome that there is not."""
+    steps: Any = Mock(send=Mock(side_effect=StopIteration), gi_frame=object())
+    operation = Procedure(steps)
+    with pytest.raises(StopIteration):
+        operation.begin()
+    assert operation.outcome is None
+
+
 # --- a child of fork that has a copy of the caller: a greenlet of the parent -----------------------
 
 
