@@ -172,6 +172,10 @@ ALGORITHM = [
             "timeout = max(0.0, min(timeout, self.give_up_at - self.start))",
             "pass",
         ),
+    ),
+    *of(
+        "redlock_fast/algorithm/operations.py",
+        judges("unit/algorithm/attempts"),
         (
             "interrupted-caller-does-not-leave",
             "            self._retry_loop.leave(granted=False)\n",
@@ -1636,9 +1640,8 @@ GREENLETS = [
     Mutant(
         "cancelled-release-takes-a-later-lease",
         "redlock_fast/locks/operations.py",
-        "        if lease is None or not (self.of_token or self.lock._start_release(lease)):\n"
-        "            return []\n",
-        "        lease = lease and (self.lock._lease or lease)\n",
+        "        lease = self.lease\n        if lease is None or not",
+        "        lease = self.lock._lease or self.lease\n        if lease is None or not",
         "tests/real/aio/test_driver.py::test_a_cancelled_release_leaves_a_later_lease",
     ),
     *of(

@@ -396,3 +396,6 @@ async def test_a_cancelled_release_leaves_a_later_lease(valkey: Masters, aclient
             release.cancel()
             await asyncio.wait({release})
             assert lock.token == second, "the second lease is released"
+            later = lock.lease
+            assert later is not None
+            assert later.released == 0, "a release of the second lease is sent"
