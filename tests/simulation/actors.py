@@ -6,8 +6,6 @@ from collections.abc import Generator, Sequence
 from math import inf
 from typing import Any
 
-from support.bare import performed
-
 from redlock_fast.aio.rlock import AsyncRLock, TaskOwner
 from redlock_fast.algorithm.effects import Sleep
 from redlock_fast.algorithm.lease import AcquireFailure, Lease
@@ -26,6 +24,7 @@ from redlock_fast.threads import operations
 from . import lock_calls
 from .awaited_lock import AwaitedLock
 from .invariants import Hold
+from .performed import performed
 from .process import Interrupted, Process
 from .renewal import Flag
 from .requests import held_by

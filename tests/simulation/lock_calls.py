@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from support.bare import performed
-
 from redlock_fast.locks.lock_state import LockState
 from redlock_fast.locks.operations import new_acquire, new_release
 from redlock_fast.locks.procedures import new_extend, validity_of
+
+from .performed import performed
 
 
 def acquire(lock: LockState, blocking: bool, timeout: float | None) -> Generator[Any, Any, Any]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from support.bare import performed
-
 from redlock_fast.algorithm.effects import Sleep
 from redlock_fast.algorithm.lease import ExtendOutcome, Lease
 from redlock_fast.algorithm.renewal_schedule import RenewedLease as Renewed
 from redlock_fast.locks.auto_extend import AutoExtended, Renewal
 
 from .invariants import Hold
+from .performed import performed
 
 if TYPE_CHECKING:
     from .process import Process
