@@ -20,7 +20,7 @@ from ..locks.decorated import check_async
 from ..locks.dev_mode import DEV_MODE, warn_of_held
 from ..locks.failures import is_locked
 from ..locks.lock_state import LockState, plain_lock
-from ..locks.many import AcquireMany, ReleaseMany, extend_many
+from ..locks.many import AcquireMany, ReleaseMany, new_extend_many
 from ..locks.multilock import multi_lock_kind
 from ..locks.options import (
     AsyncKindOptions,
@@ -439,7 +439,7 @@ class AsyncFastRedlock(BaseClient):
             RedlockError: As [`FastRedlock.extend_many`][].
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        extended: list[bool] = await run(extend_many(self, locks, ttl), self.loop_binding())
+        extended: list[bool] = await run(new_extend_many(self, locks, ttl), self.loop_binding())
         return extended
 
     def synchronized(

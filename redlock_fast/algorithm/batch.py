@@ -68,14 +68,16 @@ class Completion:
 class UnfinishedBatch:
     """The attempts of a call of ``acquire_many`` on one client, until the call ends.
 
-    The caller has none of the locks yet. So ``close`` cancels the call and undoes its attempts.
+    The caller has none of the locks yet. So ``close`` cancels the call and undoes its attempts. ``decided``:
+    the number of attempts whose leases the call has, and whose other keys are undone.
     """
 
-    __slots__ = ("__weakref__", "_attempts", "completion")
+    __slots__ = ("__weakref__", "_attempts", "completion", "decided")
 
     def __init__(self, completion: Completion) -> None:
         self.completion: Completion = completion
         self._attempts: list[tuple[list[bytes], Attempt]] = []
+        self.decided: int = 0
 
     def begin_part(self, keys: list[bytes], attempt: Attempt) -> None:
         """Record the attempt on ``keys``, before its exchange. Raises ClientClosed if it must not be sent."""
@@ -120,20 +122,18 @@ def acquire(
     leases, why = finish_attempts(attempt, keys, tally)
     held += leases
     failed = [number for number, lease in enumerate(leases) if lease is None]
-    if not failed:
-        return None
-    sent = [tally.sent[number] for number in failed]
-    releases = undo([keys[n] for n in failed], [attempt.token[n] for n in failed], sent, ttl)
-    yield Exchange(releases, 0, 0.0)
-    if why is not None:
+    if failed:
+        sent = [tally.sent[number] for number in failed]
+        releases = undo([keys[n] for n in failed], [attempt.token[n] for n in failed], sent, ttl)
+        yield Exchange(releases, 0, 0.0)
+    batch.decided += 1
+    if failed and why is not None:
         return failed[0], why
     votes = ((number, tally.votes[number]) for number in failed)
     return next(((number, one) for number, one in votes if unavailable(attempt.lists, one)), None)
 
 
-def undo(
-    keys: list[bytes], tokens: list[bytes], sent: int | list[int], ttl: float | list[float]
-) -> Batch:
+def undo(keys: list[bytes], tokens: list[bytes], sent: int | list[int], ttl: float | list[float]) -> Batch:
     """The releases of ``tokens`` on all masters that may have them."""
     return Batch(RELEASE, (keys, tokens), len(keys), sent, ttl)
 

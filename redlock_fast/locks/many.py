@@ -78,7 +78,7 @@ class AcquireMany(Procedure, Generic[L]):
         super().abort()
         leases = [lease for lease in self.held if lease is not None]
         self.core.client_state.remove_leases(leases)
-        messages = batches.undo_leases(leases) + self.batch.undo()
+        messages = batches.undo_leases(leases) + self.batch.undo(self.batch.decided)
         end_batch(self.core, self.batch)
         return messages
 
@@ -176,8 +176,8 @@ def not_released(held: dict[LockState, Lease]) -> dict[LockState, Lease]:
     return {lock: lease for lock, lease in held.items() if lock._lease is lease}
 
 
-def extend_many(core: BaseClient, locks: Sequence[LockState], ttl: float | None) -> Operation:
-    """Extend each lock. The outcome: True for each that was extended. The rest are unchanged or lost."""
+def new_extend_many(core: BaseClient, locks: Sequence[LockState], ttl: float | None) -> Operation:
+    """The operation that extends each lock. The outcome: True for each that was extended."""
     core.check_open()
     ttl = core.ttl_of(ttl)
     held = {lock: lease for lock, lease in leases_of(core, locks).items() if lock.may_be_extended(lease)}

@@ -20,7 +20,7 @@ from ..locks.decorated import check_plain
 from ..locks.dev_mode import DEV_MODE, warn_of_held
 from ..locks.failures import is_locked
 from ..locks.lock_state import LockState, plain_lock
-from ..locks.many import AcquireMany, ReleaseMany, extend_many, leases_of, not_released
+from ..locks.many import AcquireMany, ReleaseMany, leases_of, new_extend_many, not_released
 from ..locks.multilock import multi_lock_kind
 from ..locks.options import (
     IfTaken,
@@ -581,8 +581,9 @@ class FastRedlock(BaseClient):
         try:
             locks: list[Lock | None] = run(operation, self.masters)
             return locks
-        except BaseException:  # a signal handler raised, perhaps after it ended
-            clean_up(operation, self.masters)
+        except BaseException:
+            if operation.outcome is not None:  # a signal handler raised after it had ended
+                clean_up(operation, self.masters)
             raise
 
     def release_many(self, locks: Sequence[Lock]) -> list[bool]:
@@ -622,7 +623,7 @@ class FastRedlock(BaseClient):
             ConfigError: A duplicate, an object that is no lock of this client, or an invalid ttl.
             ClientClosed: The client is closed.
         """
-        extended: list[bool] = run(extend_many(self, locks, ttl), self.masters)
+        extended: list[bool] = run(new_extend_many(self, locks, ttl), self.masters)
         return extended
 
     def synchronized(

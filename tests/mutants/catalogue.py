@@ -271,7 +271,7 @@ ALGORITHM = [
     Mutant(
         "interrupted-batch-not-undone",
         "redlock_fast/locks/many.py",
-        "batches.undo_leases(leases) + self.batch.undo()",
+        "batches.undo_leases(leases) + self.batch.undo(self.batch.decided)",
         "batches.undo_leases(leases)",
         judges("real/threads/clean_up") + "::test_a_batch_interrupted_after_a_minority_granted",
     ),

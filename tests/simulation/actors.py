@@ -15,7 +15,7 @@ from redlock_fast.locks.auto_extend import AutoExtension
 from redlock_fast.locks.fair import fair_kind
 from redlock_fast.locks.handover import handed_over
 from redlock_fast.locks.lock_state import LockState
-from redlock_fast.locks.many import AcquireMany, ReleaseMany, extend_many
+from redlock_fast.locks.many import AcquireMany, ReleaseMany, new_extend_many
 from redlock_fast.locks.multilock import multi_lock_kind
 from redlock_fast.locks.rwlock import Reader, Writer, intent, new_downgrade
 from redlock_fast.locks.semaphore import semaphore_kind
@@ -317,7 +317,7 @@ class User:
         process, world = self.process, self.world
         old = {lock: lock.lease.deadline for lock in held if lock.lease}
         began, asked_at = self._begin(), world.now
-        done = yield from performed(extend_many(process.core, list(held), ttl * (1 + world.draw(2))))
+        done = yield from performed(new_extend_many(process.core, list(held), ttl * (1 + world.draw(2))))
         self._took("extend_many", began, max(began[0], *old.values()) - began[0])
         for (lock, hold), extended in zip(held.items(), done, strict=True):
             lease = lock.lease

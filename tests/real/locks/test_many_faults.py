@@ -13,7 +13,18 @@ from typing import Any
 import pytest
 import redis
 from support.event_loops import Plain
-from support.keys import OTHER_CLIENT, TTL, names, nothing_left, occupy, paused, sizes, values
+from support.keys import (
+    OTHER_CLIENT,
+    TTL,
+    calls,
+    forget_calls,
+    names,
+    nothing_left,
+    occupy,
+    paused,
+    sizes,
+    values,
+)
 from support.makers import MakePlain, Raw
 from support.proxy import Proxy, jitter
 from support.python_process import run_python, support_program
@@ -34,6 +45,17 @@ def all_granted(c: Plain, count: int, of: str = "batch") -> list[Any]:
     locks: list[Any] = c.acquire_many(names(count, of), TTL)
     assert all(lock and lock.locked() for lock in locks)
     return locks
+
+
+@pytest.mark.parametrize("plain", ["threads", "asyncio"], indirect=True)
+def test_each_key_of_a_batch_that_fails_is_released_once(valkey: Masters, plain: MakePlain, raw: Raw) -> None:
+    """Catches: thousands of releases that are sent again to masters that are in trouble."""
+    c, nodes = plain(valkey, node_timeout=0.2).at_full_strength(), raw(valkey)
+    forget_calls(nodes)
+    with paused(valkey, 2, 3, 4), pytest.raises(QuorumUnavailable):
+        c.acquire_many(names(7), TTL)
+    nothing_left(valkey)
+    assert calls(nodes, "delifeq") == [7] * 5
 
 
 # --- size ---------------------------------------------------------------------------------------
