@@ -55,9 +55,7 @@ def begin(operation: Operation, binding: LoopBinding) -> Any:
     return submit(operation, operation.begin(), binding)
 
 
-def complete(
-    operation: Operation, future: ExchangeFuture, binding: LoopBinding
-) -> Any:
+def complete(operation: Operation, future: ExchangeFuture, binding: LoopBinding) -> Any:
     return submit(operation, operation.advance(future.answers), binding)
 
 
@@ -87,7 +85,7 @@ def clean_up(operation: Operation, binding: LoopBinding, destroyed: bool) -> Non
     """Send what ``operation`` must not leave undone. ``destroyed``: with its task, perhaps with the loop."""
     try:
         for requests in operation.abort():
-            if requests and destroyed:
+            if destroyed:
                 send_now(requests, binding)
             elif requests:
                 binding.send(requests)

@@ -22,6 +22,7 @@ cdef class Acquire(Attempt):
     cdef readonly Lease lease
     cdef object _retry_loop
 
+    cpdef object limit(self, object seconds)
     @cython.locals(policy=Policy, kind=LockKind)
     cpdef object begin(self)
     @cython.locals(policy=Policy, timeout=double)

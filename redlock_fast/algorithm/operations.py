@@ -37,13 +37,14 @@ NO_END = math.inf
 class Acquire(Attempt):
     """One acquire: attempts until one gets a lease, or until ``seconds`` or the rounds end it.
 
-    ``seconds``: how long to try; ``math.inf`` for no end. ``blocking``: whether another attempt may follow.
+    ``seconds``: how long to try, see ``limit``. ``blocking``: whether another attempt may follow.
     ``give_up_at``: the end by the lease clock, from the start of the first attempt on. ``sent``: the masters
     that may have the token of the next or the present attempt. ``lease``: what was granted.
     """
 
     __slots__ = ("_retry_loop", "_sent_before", "blocking", "give_up_at", "lease", "seconds", "sent")
 
+    seconds: float
     give_up_at: float
     token: Any
     _sent_before: int
@@ -53,20 +54,24 @@ class Acquire(Attempt):
         policy: Policy,
         lock_kind: LockKind,
         ttl: float,
-        seconds: float = math.inf,
+        seconds: float | None = None,
         blocking: bool = True,
     ) -> None:
         Attempt.__init__(self)
         self.policy: Policy = policy
         self.ttl: float = ttl
-        self.seconds: float = seconds
+        self.limit(seconds)
         self.blocking: bool = blocking
         self.lock_kind: LockKind = lock_kind.for_attempt(joins=self.rounds != 1)
-        self.give_up_at: float = math.inf
         self.token = None  # drawn by the first attempt
         self.sent: int = 0
         self.lease: Lease | None = None
         self._retry_loop: RetryLoop | None = None
+
+    def limit(self, seconds: float | None) -> None:
+        """Try for so many seconds; None: there is no end."""
+        self.seconds = NO_END if seconds is None else seconds
+        self.give_up_at = NO_END
 
     @property
     def rounds(self) -> int | None:

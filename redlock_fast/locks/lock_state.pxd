@@ -36,6 +36,7 @@ cdef class LockState:
     @cython.locals(lease=Lease)
     cpdef Lease _start_release(self, Lease only=*)
     cpdef object forget_lease(self, Lease lease)
+    cpdef object _drop_lease(self, Lease lease)
     cpdef bint note_release(self, Lease lease, bint alive) except -1
     cpdef object give_lease(self, Body body, Lease lease)
     cpdef object begin_body(self, Body body)

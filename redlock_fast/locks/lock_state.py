@@ -342,10 +342,14 @@ class LockState:
 
     def undo_take_over(self, handover: HandoverKind, lease: Lease) -> None:
         """Forget ``lease`` without a release: the next call takes it over again."""
-        if self._auto_extension is not None:
-            self._auto_extension.stop(lease)
         if self._lease is lease:
             self._lock_kind = handover
+        self._drop_lease(lease)
+
+    def _drop_lease(self, lease: Lease) -> None:
+        """Stop the renewal of a lease, and forget it."""
+        if self._auto_extension is not None:
+            self._auto_extension.stop(lease)
         self.forget_lease(lease)
 
     def begin_token_release(self, handover: HandoverKind) -> bool:

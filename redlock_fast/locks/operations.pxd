@@ -12,8 +12,6 @@ from redlock_fast.locks.bodies cimport Body
 from redlock_fast.locks.lock_state cimport LockState
 from redlock_fast.masters.client_state cimport ClientState
 
-cdef double NO_END
-
 cdef class LockAcquire(Acquire):
     cdef readonly LockState lock
     cdef readonly Body body
@@ -23,7 +21,6 @@ cdef class LockAcquire(Acquire):
     cpdef object begin(self)
     cpdef object retries(self, Votes votes)
     cpdef object on_granted(self, Lease lease)
-    @cython.locals(lock=LockState, lease=Lease, ended=Lease)
     cpdef list abort(self)
     cpdef object close(self)
 

@@ -24,8 +24,6 @@ from .failures import ITS_OWN, unavailable_error
 from .handover import HandoverKind
 from .lock_state import LockState
 
-NO_END = math.inf
-
 
 class LockAcquire(Acquire):
     """Acquire ``lock``. The outcome is the lease, or why there is none.
@@ -84,18 +82,15 @@ class LockAcquire(Acquire):
         counts = self.lock._client_state.counts
         counts.unavailable += failure.unavailable
         counts.contended += not failure.unavailable
-        if self.seconds != NO_END and (self.rounds is None or failure.rounds < self.rounds):
+        if self.seconds < math.inf and (self.rounds is None or failure.rounds < self.rounds):
             return failure._replace(timed_out=True)
         return failure
 
     def abort(self) -> list[Message]:
-        lock, lease, ended = self.lock, self.lease, self.ended
-        if lease is not None:
-            if lock._auto_extension is not None:
-                lock._auto_extension.stop(lease)
-            lock.forget_lease(lease)
+        if self.lease is not None:
+            self.lock._drop_lease(self.lease)
         undo = Acquire.abort(self)
-        return undo if ended is None else [*undo, undo_lease(ended)]
+        return undo if self.ended is None else [*undo, undo_lease(self.ended)]
 
     def close(self) -> None:
         Acquire.close(self)
@@ -220,8 +215,7 @@ def _fill(
     made.policy = policy
     made.lock_kind = kind
     made.ttl = ttl
-    made.seconds = NO_END if wait is None else wait
-    made.give_up_at = NO_END
+    made.limit(wait)
     made.token = token
     made.body = body
     made.sent = 0

@@ -41,9 +41,7 @@ def drop_lock(lock: LockState) -> list[Request]:
     lease = lock._own_lease()
     if lease is None:
         return []
-    if lock._auto_extension is not None:
-        lock._auto_extension.stop(lease)
-    lock.forget_lease(lease)
+    lock._drop_lease(lease)
     return undo_lease(lease)
 
 

@@ -62,7 +62,7 @@ class Masters:
 
     def _use(self, connector: Connector) -> None:
         self._connector = connector
-        self.engine: Engine = connector.engine  # bound here: the fast path looks up one attribute less
+        self.engine: Engine = connector.engine  # bound here: each lock looks up one attribute less
 
     @property
     def connector(self) -> Connector:

@@ -25,4 +25,7 @@ cpdef object clean_up(Operation operation, object masters)
 
 cpdef object send_off(Operation operation, object masters)
 
-cpdef object ask(Operation operation, object masters)
+cpdef object exchange(
+    object requests, object need, double timeout, int wait, double stall, object masters)
+
+cpdef object send(object requests, object masters)

@@ -43,9 +43,7 @@ def release(lock: LockState, masters: Masters, only: Lease | None = None) -> boo
         raise
 
 
-def run(
-    operation: Operation, masters: Masters, wait: Callable[[Effect, Masters], Any] | None = None
-) -> Any:
+def run(operation: Operation, masters: Masters, wait: Callable[[Effect, Masters], Any] | None = None) -> Any:
     """Perform ``operation``. Returns its outcome. ``wait`` performs what is no exchange of the operation.
 
     Raises ClientClosed in a child of fork that has a copy of the call: the parent's call goes on, with the
@@ -81,7 +79,12 @@ def perform_each(
     """
     effect: Any = operation.begin()
     while effect is not None and state.known_generation == generation:
-        result = ask(operation, masters) if effect is operation else wait(effect, masters)
+        if effect is operation:
+            result = exchange(
+                operation.requests, operation.need, operation.timeout, operation.wait, 0.0, masters
+            )
+        else:
+            result = wait(effect, masters)
         if state.generation() != generation:
             return
         effect = operation.advance(result)
@@ -103,33 +106,27 @@ def send_off(operation: Operation, masters: Masters) -> None:
 
 
 def send(requests: Message, masters: Masters) -> None:
+    """Send ``requests``, if there are any, without waiting for replies."""
     if requests:
-        masters.engine.exchange(requests, 0, 0.0)
-        masters.connector.wake_soon()
+        exchange(requests, 0, 0.0, 0, 0.0, masters)
 
 
-def ask(operation: Operation, masters: Masters) -> Any:
-    """The answers to an exchange of ``operation``."""
-    answers = masters.engine.exchange(operation.requests, operation.need, operation.timeout, operation.wait)
+def exchange(requests: Message, need: Any, timeout: float, wait: int, stall: float, masters: Masters) -> Any:
+    """The answers to ``requests``. Without ``need`` they are sent, and no reply is awaited."""
+    answers: Any = masters.engine.exchange(requests, need, timeout, wait, stall)
     if has_faults(answers, masters):
         note_faults(answers, masters)
-    if not operation.need:
+    if not need:
         masters.connector.wake_soon()
     return answers
 
 
 def perform(effect: Effect, masters: Masters) -> Any:
-    """The result of an effect."""
+    """The result of an effect that is not the operation itself."""
     if isinstance(effect, Exchange):
-        answers: Any = masters.engine.exchange(
-            effect.requests, effect.need, effect.timeout, effect.wait, effect.stall
-        )
-        if has_faults(answers, masters):
-            note_faults(answers, masters)
+        answers = exchange(effect.requests, effect.need, effect.timeout, effect.wait, effect.stall, masters)
         if type(effect) is WaitForChange:
             masters.check_not_closed()  # the change may be a release at the end of this process
-        elif not effect.need:
-            masters.connector.wake_soon()
         return answers
     if type(effect) is Sleep:
         masters.pause(effect.seconds)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -26,8 +25,8 @@ class BareAcquire(Acquire):
         rounds: int | None = None,
         on_granted: Callable[[Lease], object] = lambda lease: None,
     ) -> None:
-        self.limit = rounds
-        seconds = math.inf if until is None else until - policy.clock()
+        self.most = rounds
+        seconds = None if until is None else until - policy.clock()
         super().__init__(policy, lock_kind, ttl, seconds, blocking=True)
         if until is not None:
             self.give_up_at = until
@@ -35,7 +34,7 @@ class BareAcquire(Acquire):
 
     @property
     def rounds(self) -> int | None:
-        return self.limit
+        return self.most
 
     def on_granted(self, lease: Lease) -> None:
         self.report(lease)

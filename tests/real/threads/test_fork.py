@@ -141,7 +141,7 @@ def test_child_that_leaves_the_inherited_with_deletes_nothing(
     nothing_left(masters)
 
 
-@pytest.mark.parametrize("timeout", [-1, 4.0], ids=["fast path", "procedure"])
+@pytest.mark.parametrize("timeout", [-1, 4.0], ids=["no end", "timeout"])
 @pytest.mark.parametrize(
     ("options", "file"),
     [({"fencing": True}, fencing.__file__), ({"auto_extend": True}, auto_extend.__file__)],

@@ -36,7 +36,7 @@ def test_equal_counters_are_one_round_trip() -> None:
 
 
 def test_which_number_needs_no_further_request() -> None:
-    """The fast path takes it without the procedure; of all other votes the procedure decides."""
+    """The first exchange decides then; of all other votes ``fence`` decides."""
     numbers, agreed = (7, 8, 9, 0, FAULT, NO_REPLY), 0
     for values in combinations_with_replacement(numbers, N):
         world = World(votes(*values), *[votes(0, 0, 0, 0, 0)] * N)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from redlock_fast.algorithm.lease import Lease
@@ -37,7 +36,7 @@ class Clock:
 
 def started(rules: Policy, lock_kind: LockKind, ttl: float, token: bytes) -> Acquire:
     """An attempt whose request is about to be sent."""
-    attempt = Acquire(rules, lock_kind, ttl, math.inf, blocking=True)
+    attempt = Acquire(rules, lock_kind, ttl, None, blocking=True)
     attempt.token = token
     attempt.begin()
     return attempt

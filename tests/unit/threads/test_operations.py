@@ -80,7 +80,7 @@ def test_what_an_operation_leaves_is_sent_after_an_exception(performed: list[obj
 
 def test_it_is_sent_again_if_that_is_interrupted(performed: list[object]) -> None:
     asked = masters(performed)
-    asked.engine.exchange = Mock(side_effect=[Interrupted, None])
+    asked.engine.exchange = Mock(side_effect=[Interrupted, VOTES])
     with pytest.raises(Interrupted):
         operations.run(Procedure(waiting([]), lambda: [UNDO]), asked)
     assert [call.args[0] for call in asked.engine.exchange.call_args_list] == [UNDO, UNDO]
