@@ -54,7 +54,7 @@ def observers(client: Any) -> dict[str, Any]:
     made = {"plain": None}
     for kind, observe in KINDS.items():
         observe(client)
-        made[kind], client.client_state.observer = client.client_state.observer, None
+        made[kind], client._core.client_state.observer = client._core.client_state.observer, None
     return made
 
 
@@ -81,7 +81,7 @@ async def play(client: Any, args: argparse.Namespace) -> dict[str, tuple[list[fl
         turns: tuple[list[float], list[float]] = ([], [])
         for _ in range(args.rounds):
             for which in random.sample((0, 1), 2):
-                client.client_state.observer = kinds[pair[which]]
+                client._core.client_state.observer = kinds[pair[which]]
                 await work(client, args)  # warms up
                 start = time.process_time()
                 await work(client, args)
@@ -106,12 +106,12 @@ def alone(kind: str, rounds: int = 200, grants: int = 2_000) -> float:
         for _ in range(rounds):
             seconds = []
             for client in (plain, timed):
-                hold = client.client_state.add_lease
+                hold = client._core.client_state.add_lease
                 start = time.process_time()
                 for _ in range(grants):
                     hold(lease)
                 seconds.append(time.process_time() - start)
-                client.client_state.remove_lease(lease)
+                client._core.client_state.remove_lease(lease)
             extra.append((seconds[1] - seconds[0]) / grants)
     return statistics.median(extra)
 
@@ -143,12 +143,12 @@ def instrumentation(observe: Callable[[FastRedlock], object], inside: float | No
     """CPU seconds that ``observe`` adds to a lock. ``inside``: in traces of which this share is sampled."""
     with FastRedlock(["redis://127.0.0.1:1"]) as client:
         observe(client)
-        observer = client.observe()
-        idle = Idle(client, "telemetry", client.lock_kind("telemetry"))
+        observer = client._core.observe()
+        idle = Idle(client._core, "telemetry", client._core.lock_kind("telemetry"))
         lock: Any = idle
         if observer.reports is not None:
             lock = reporting(client, observer.reports, Idle)(
-                client, "telemetry", client.lock_kind("telemetry")
+                client._core, "telemetry", client._core.lock_kind("telemetry")
             )
         plain = enter_and_leave(idle)
         if inside is None:

@@ -135,16 +135,16 @@ def trace(
     check_client(client)
     check_provider(provider, TracerProvider)
     spans = Spans(provider, check_flag("resources", resources), number("slower_than", slower_than, low=0.0))
-    cores = [core for _, core in all_parts(client)]
-    if any(traced(core, provider) for core in cores):
+    parts = [part for _, part in all_parts(client)]
+    if any(traced(part, provider) for part in parts):
         raise ConfigError("client: it is traced already with this provider, and would have each span twice")
-    for core in cores:
-        instrument(core, spans)
+    for part in parts:
+        instrument(part, spans)
 
 
 def traced(client: BaseClient, provider: TracerProvider | None) -> bool:
     """Whether ``client`` writes spans to ``provider``."""
-    reports = client.observe().reports
+    reports = client._core.observe().reports
     recorders = () if reports is None else reports._recorders
     return any(isinstance(one, Spans) and one.provider is provider for one in recorders)
 

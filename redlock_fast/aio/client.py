@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
@@ -12,7 +11,6 @@ from ..algorithm import procedures
 from ..algorithm.batch import UnfinishedBatch
 from ..algorithm.lock_kind import LockKind
 from ..algorithm.operation import Procedure
-from ..errors import WrongLoop
 from ..locks.bodies import Body
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_kind_options, check_options, refuse_unknown
@@ -36,11 +34,10 @@ from ..locks.procedures import drop_lock, entered, new_extend, validity_of
 from ..locks.rwlock import ReadWriteLock, new_downgrade
 from ..locks.semaphore import semaphore_kind
 from ..locks.single_run import SINGLE_RUN_REFUSES
+from .core import LoopCore
 from .driver import acquire, release, run, send_now
 from .leader import AsyncLeader
-from .loop import LoopBinding
-from .owner_names import RunningTask
-from .renewal import AsyncLossEvent, BodyTask, LoopRenewal, loop_auto_extension
+from .renewal import AsyncLossEvent, BodyTask, loop_auto_extension
 from .rlock import AsyncRLock, TaskOwner, TaskReference, task_reference
 from .single_run import AsyncSingleRun
 
@@ -61,7 +58,7 @@ class AsyncLock(LockState):
     if DEV_MODE:
         __del__ = warn_of_held
 
-    _core: AsyncFastRedlock
+    _core: LoopCore
 
     @property
     def lost(self) -> AsyncLossEvent:
@@ -136,17 +133,17 @@ class AsyncLock(LockState):
 
     def _begin_body_of(self, task: TaskReference | None) -> None:
         cancels = self._auto_extension is not None and self._auto_extension.cancels
-        self.begin_body(Body(task, self._lease, BodyTask() if cancels else None))
+        self._begin_body(Body(task, self._lease, BodyTask() if cancels else None))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         owner = task_reference() if self._bodies and len(self._bodies) > 1 else None  # one body needs none
-        body, alive = self.end_body(owner, kind is GeneratorExit), False
+        body, alive = self._end_body(owner, kind is GeneratorExit), False
         if body is not None and body.task is not None and body.task.left(kind):
             error = None  # the cancellation came from the loss, which __aexit__ reports as LockLost
         bound = self._core.bound
-        if not self.in_another_body(self._lease):
+        if not self._in_another_body(self._lease):
             if kind is GeneratorExit and bound is not None:  # the task is destroyed: nothing can be awaited
                 send_now(drop_lock(self), bound)
                 return
@@ -185,19 +182,13 @@ class AsyncFastRedlock(BaseClient):
         ...     await ship("orders:42")
     """
 
-    #: The binding to the loop that the client belongs to; None before the first ``await``.
-    bound: LoopBinding | None = None
-
-    _renewal: LoopRenewal | None = None
-
-    @functools.cached_property
-    def _default_owner(self) -> RunningTask:
-        return RunningTask()
+    _core: LoopCore
+    _core_class = LoopCore
 
     @functools.cached_property
     def _plain(self) -> bool:
         """Whether ``lock`` without options makes a plain lock. A subclass may make other locks."""
-        return self.plain_locks and type(self).lock is AsyncFastRedlock.lock
+        return self._core.plain_locks and type(self).lock is AsyncFastRedlock.lock
 
     def lock(
         self,
@@ -232,10 +223,10 @@ class AsyncFastRedlock(BaseClient):
         """
         if unknown:
             refuse_unknown("lock()", unknown, AsyncFastRedlock.lock)
-        auto_extension = loop_auto_extension(self, auto_extend, on_lost, max_hold, cancel_on_loss)
-        lock_kind = self.lock_kind(resource, fencing, fair, token)
+        auto_extension = loop_auto_extension(self._core, auto_extend, on_lost, max_hold, cancel_on_loss)
+        lock_kind = self._core.lock_kind(resource, fencing, fair, token)
         options = timeout, max_extensions, auto_extension, release_at_exit, owner, label
-        return self._class_of(AsyncLock)(self, resource, lock_kind, ttl, *options)
+        return self._class_of(AsyncLock)(self._core, resource, lock_kind, ttl, *options)
 
     def rwlock(
         self, resource: Resource, ttl: float | None = None, **options: Unpack[AsyncKindOptions[AsyncLock]]
@@ -251,7 +242,7 @@ class AsyncFastRedlock(BaseClient):
         """
         options = check_kind_options(options, AsyncFastRedlock.rwlock, AsyncKindOptions)
         make = functools.partial(self._of_kind, resource, ttl, options)
-        return ReadWriteLock(self.check_key(resource), self.policy, make)
+        return ReadWriteLock(self._core.check_key(resource), self._core.policy, make)
 
     def semaphore(
         self,
@@ -270,13 +261,13 @@ class AsyncFastRedlock(BaseClient):
             ConfigError: As [`FastRedlock.semaphore`][].
         """
         options = check_kind_options(options, AsyncFastRedlock.semaphore, AsyncKindOptions)
-        lock_kind = semaphore_kind(self.check_key(resource), permits, self.policy)
+        lock_kind = semaphore_kind(self._core.check_key(resource), permits, self._core.policy)
         return self._of_kind(resource, ttl, options, lock_kind)
 
     def _of_kind(
         self, resource: Resource, ttl: float | None, options: AsyncKindOptions[AsyncLock], lock_kind: LockKind
     ) -> AsyncLock:
-        return self.lock(resource, ttl, **options).with_kind(lock_kind)
+        return self.lock(resource, ttl, **options)._with_kind(lock_kind)
 
     def rlock(
         self,
@@ -315,7 +306,7 @@ class AsyncFastRedlock(BaseClient):
             "release_at_exit": release_at_exit, "label": label, "owner": owner,
             "cancel_on_loss": cancel_on_loss,
         }  # fmt: skip
-        return AsyncRLock(self, self.lock, resource, ttl, min_validity, options, TaskOwner())
+        return AsyncRLock(self._core, self.lock, resource, ttl, min_validity, options, TaskOwner())
 
     def multilock(
         self,
@@ -343,10 +334,10 @@ class AsyncFastRedlock(BaseClient):
             ConfigError: As [`FastRedlock.multilock`][].
         """
         refuse_unknown("multilock()", unknown, AsyncFastRedlock.multilock)
-        auto_extension = loop_auto_extension(self, auto_extend, on_lost, max_hold, cancel_on_loss)
-        lock_kind = multi_lock_kind(self, resources)
+        auto_extension = loop_auto_extension(self._core, auto_extend, on_lost, max_hold, cancel_on_loss)
+        lock_kind = multi_lock_kind(self._core, resources)
         options = timeout, max_extensions, auto_extension, release_at_exit, owner, label
-        return self._class_of(AsyncLock)(self, tuple(resources), lock_kind, ttl, *options)
+        return self._class_of(AsyncLock)(self._core, tuple(resources), lock_kind, ttl, *options)
 
     def leader(
         self,
@@ -374,7 +365,7 @@ class AsyncFastRedlock(BaseClient):
             ConfigError: An invalid name, ttl or option.
         """
         refuse_unknown("leader()", unknown, AsyncFastRedlock.leader)
-        return AsyncLeader(self, self.lock, name, ttl, notice, identity, on_elected, on_lost)
+        return AsyncLeader(self._core, self.lock, name, ttl, notice, identity, on_elected, on_lost)
 
     async def acquire(
         self, resource: Resource, ttl: float | None = None, blocking: bool = True, timeout: float = -1
@@ -391,8 +382,12 @@ class AsyncFastRedlock(BaseClient):
         if not self._plain or self._class_of(AsyncLock) is not AsyncLock:  # an observer makes other locks
             lock = self.lock(resource, ttl)
             return lock if await lock.acquire(blocking, timeout) else None
-        lock = plain_lock(AsyncLock, self, resource, ttl)
-        return lock if lock._acquired(await acquire(lock, blocking, timeout, self.loop_binding())) else None
+        lock = plain_lock(AsyncLock, self._core, resource, ttl)
+        return (
+            lock
+            if lock._acquired(await acquire(lock, blocking, timeout, self._core.loop_binding()))
+            else None
+        )
 
     async def acquire_many(
         self, resources: ListOf[Resource], ttl: float | None = None
@@ -412,8 +407,8 @@ class AsyncFastRedlock(BaseClient):
         self, resources: ListOf[Resource], ttl: float | None, part: UnfinishedBatch | None = None
     ) -> list[AsyncLock | None]:
         """As ``acquire_many``, perhaps as a part of the call of a sharded client."""
-        operation = AcquireMany(self, self._class_of(AsyncLock), resources, ttl, part)
-        locks: list[AsyncLock | None] = await run(operation, self.loop_binding())
+        operation = AcquireMany(self._core, self._class_of(AsyncLock), self.lock, resources, ttl, part)
+        locks: list[AsyncLock | None] = await run(operation, self._core.loop_binding())
         return locks
 
     async def release_many(self, locks: Sequence[AsyncLock]) -> list[bool]:
@@ -426,7 +421,7 @@ class AsyncFastRedlock(BaseClient):
             RedlockError: As [`FastRedlock.release_many`][].
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        released: list[bool] = await run(ReleaseMany(self, locks), self.loop_binding())
+        released: list[bool] = await run(ReleaseMany(self._core, locks), self._core.loop_binding())
         return released
 
     async def extend_many(self, locks: Sequence[AsyncLock], ttl: float | None = None) -> list[bool]:
@@ -439,7 +434,7 @@ class AsyncFastRedlock(BaseClient):
             RedlockError: As [`FastRedlock.extend_many`][].
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        extended: list[bool] = await run(new_extend_many(self, locks, ttl), self.loop_binding())
+        extended: list[bool] = await run(new_extend_many(self._core, locks, ttl), self._core.loop_binding())
         return extended
 
     def synchronized(
@@ -512,12 +507,12 @@ class AsyncFastRedlock(BaseClient):
             RedlockError: As [`FastRedlock.locked`][].
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        self.check_open()
-        key = self.check_key(resource)
-        if not self.client_state.ready:
+        self._core.check_open()
+        key = self._core.check_key(resource)
+        if not self._core.client_state.ready:
             await self.connect()
-        votes = await run(Procedure(procedures.exists(self.policy, key)), self.loop_binding())
-        return is_locked(self, resource, votes)
+        votes = await run(Procedure(procedures.exists(self._core.policy, key)), self._core.loop_binding())
+        return is_locked(self._core, resource, votes)
 
     async def connect(self, timeout: float | None = None) -> bool:
         """Wait until a quorum of masters is connected; see [`FastRedlock.connect`][].
@@ -529,8 +524,8 @@ class AsyncFastRedlock(BaseClient):
             RedlockError: As [`FastRedlock.connect`][].
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        self.check_open()
-        return await self.loop_binding().wait_for_quorum(self.connect_seconds(timeout))
+        self._core.check_open()
+        return await self._core.loop_binding().wait_for_quorum(self._core.connect_seconds(timeout))
 
     async def reconfigure(
         self,
@@ -549,9 +544,9 @@ class AsyncFastRedlock(BaseClient):
             RedlockError: As [`FastRedlock.reconfigure`][].
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        seconds = self.connect_seconds(timeout)
-        change = self.change_of(masters, joint_with)
-        binding = self.loop_binding()
+        seconds = self._core.connect_seconds(timeout)
+        change = self._core.change_of(masters, joint_with)
+        binding = self._core.loop_binding()
         try:
             change.begin()
             for condition, limit in change.conditions(seconds):
@@ -570,52 +565,10 @@ class AsyncFastRedlock(BaseClient):
         Raises:
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        binding = self.bound
-        if binding is not None and binding.alive():
-            binding = self.loop_binding()
-            if self._renewal is not None:
-                await self._renewal.end()
-            await binding.close()
-            return
-        self.masters.close()
-        if binding is not None:
-            binding.end()
-
-    def renewal(self) -> LoopRenewal:
-        """The background renewal of this client, one for each process. Raises WrongLoop."""
-        binding = self.loop_binding()
-        if self._renewal is None or self._renewal.generation != self.client_state.generation():
-            self._renewal = LoopRenewal(self, binding)
-        return self._renewal
-
-    def loop_binding(self) -> LoopBinding:
-        """The binding to the running loop. Raises WrongLoop if the client's loop is another one, and open."""
-        binding = self.bound
-        if binding is not None and binding.is_current():
-            return binding
-        loop = asyncio.get_running_loop()
-        self.check_open()
-        with self.masters.connector.mutex:  # two loops may find the earlier one closed
-            before = self.bound
-            if before is not None and before.generation != self.client_state.generation():
-                before = None  # the parent's, before a fork
-            if before is not None:
-                if not before.loop.is_closed():
-                    raise WrongLoop(
-                        "the event loop of this client is another one, and not closed: "
-                        "make a client for each loop"
-                    )
-                before.unbind()
-            binding = self.bound = LoopBinding(self.masters, loop)
-            self._default_owner.loop = loop
-        if before is not None:
-            self.masters.forget_callers()
-            if self._renewal is not None:
-                self._renewal.rebind(binding)
-        return binding
+        await self._core.close()
 
     async def __aenter__(self) -> Self:
-        self.loop_binding()
+        self._core.loop_binding()
         return self
 
     async def __aexit__(self, *exception: object) -> None:

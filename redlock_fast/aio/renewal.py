@@ -15,7 +15,7 @@ from ..algorithm.renewal_schedule import FIRST_PAUSE, RenewedLease
 from ..errors import ConfigError
 from ..locks.auto_extend import AutoExtended, AutoExtension, Renewal, longest_hold
 from ..locks.bodies import cancel_bodies
-from ..locks.client_base import BaseClient
+from ..locks.client_core import ClientCore
 from ..locks.config import CLIENT_DEFAULT, check_flag
 from ..locks.loss import TrueWhenSet
 from ..telemetry import log_error
@@ -32,7 +32,7 @@ class AsyncLossEvent(TrueWhenSet, asyncio.Event):
 class LoopRenewal(Renewal):
     """Renewal in the event loop of the client. There is no timer while no lock needs renewal."""
 
-    def __init__(self, core: BaseClient, binding: LoopBinding) -> None:
+    def __init__(self, core: ClientCore, binding: LoopBinding) -> None:
         super().__init__(core)
         self._binding = binding
         self._loop = binding.loop

@@ -49,10 +49,9 @@ class Renewable(Protocol):
     @property
     def ttl(self) -> float: ...
 
-    @property
-    def lease(self) -> Lease | None: ...
+    _lease: Lease | None
 
-    def may_be_extended(self, lease: Lease) -> bool: ...
+    def _may_be_extended(self, lease: Lease) -> bool: ...
 
 
 class RenewedLease:
@@ -86,7 +85,7 @@ class RenewedLease:
     def lock(self) -> Renewable | None:
         """The lock, while it has this lease; otherwise None."""
         lock = self._lock()
-        return lock if lock is not None and lock.lease is self.lease else None
+        return lock if lock is not None and lock._lease is self.lease else None
 
     def due_at(self) -> float:
         """When to extend it, by its present deadline."""
@@ -220,7 +219,7 @@ class Schedule:
                 self._push(self._dues, now + left, renewed)
             return 0.0
         ttl = min(renewed.ttl, renewed.until - now)
-        if not lock.may_be_extended(renewed.lease):
+        if not lock._may_be_extended(renewed.lease):
             renewed.stopped = MAX_EXTENSIONS
         elif ttl < renewed.ttl and self._gain(renewed, now, ttl) < renewed.ttl * WINDOW_SHARE:
             renewed.stopped = MAX_HOLD

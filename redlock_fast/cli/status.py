@@ -79,28 +79,28 @@ def by_age(client: FastRedlock, status: Status) -> Status:
 
     This process is new: it meets each master for the first time, and does not know that it was restarted.
     """
-    connector = client.masters.connector
+    connector = client._core.masters.connector
     kept_out = tuple(
         connector.settings.guard.kept_out(one.server.uptime, one.server.durable) if one.connections else 0.0
         for one in connector.own_states().values()
     )
     each = zip(status.masters, kept_out, strict=True)
     votes = mask_of(n for n, (one, seconds) in enumerate(each) if _may_vote(one) and not seconds)
-    if status.usable and not client.policy.voters.lists.is_quorum(votes):
+    if status.usable and not client._core.policy.voters.lists.is_quorum(votes):
         status = replace(status, usable=False, problem=RESTARTED)
     return replace(status, kept_out=kept_out)
 
 
 def by_records(client: FastRedlock, status: Status) -> tuple[Status, str]:
     """``status`` as the records of the masters leave it, and why they refuse all such clients, or ""."""
-    verdict = client.masters.connector.read_records()
+    verdict = client._core.masters.connector.read_records()
     masters = [
         replace(one, no_vote=why, listed=False if why else True if verdict.in_force else None)
         for one, why in zip(status.masters, verdict.reasons, strict=True)
     ]
     votes = mask_of(n for n, one in enumerate(masters) if _may_vote(one))
     problem = verdict.wrong or status.problem
-    if not problem and not client.policy.voters.lists.is_quorum(votes):
+    if not problem and not client._core.policy.voters.lists.is_quorum(votes):
         problem = NO_VOTERS
     usable = status.usable and not problem
     refused = status.refused and not verdict.wrong
@@ -110,7 +110,7 @@ def by_records(client: FastRedlock, status: Status) -> tuple[Status, str]:
 def ask(client: FastRedlock) -> Status:
     """Connect, and try to acquire uncontended locks."""
     client.connect()
-    client.masters.wait_until_tried(client.connect_timeout)
+    client._core.masters.wait_until_tried(client._core.connect_timeout)
     problem = owner = ""
     for _ in range(TRIES):
         lock = client.lock(f"redlock-fast:status:{os.urandom(8).hex()}")
@@ -122,7 +122,12 @@ def ask(client: FastRedlock) -> Status:
         finally:
             lock.release()
     return Status(
-        not problem, problem == REFUSED, client.policy.voters.lists.least, problem, owner, client.health()
+        not problem,
+        problem == REFUSED,
+        client._core.policy.voters.lists.least,
+        problem,
+        owner,
+        client.health(),
     )
 
 

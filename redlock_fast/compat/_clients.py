@@ -61,7 +61,7 @@ def _made(kind: type[AnyClient], masters: tuple[MasterSpec, ...], options: dict[
     client = kind(masters_of(masters), **settings)
     # Tokens are text, as in the other libraries: a client with decode_responses=True must be able to read
     # them. So they name no owner.
-    client.policy = replace(client.policy, token=_token, tokens=_tokens)
+    client._core.policy = replace(client._core.policy, token=_token, tokens=_tokens)
     return client
 
 

@@ -166,7 +166,7 @@ class Aioredlock:
         """Release ``lock``; a second call has no effect. Raises LockError if the lease had ended before."""
         if lock.released:
             return
-        if not self._client.client_state.ready:
+        if not self._client._core.client_state.ready:
             await self._client.connect()
         lock.released = True
         self._locks.discard(lock)

@@ -150,8 +150,10 @@ class _Settings:
 
     def _doubtful(self, client: BaseClient, loud: bool | None) -> bool:
         """Whether ``release`` must ask if a quorum of masters answers: pottery reports that."""
-        usable = sum(map(client.masters.connector.is_usable, range(client.policy.voters.lists.masters)))
-        return self._loud(loud) or usable < client.policy.voters.lists.least
+        usable = sum(
+            map(client._core.masters.connector.is_usable, range(client._core.policy.voters.lists.masters))
+        )
+        return self._loud(loud) or usable < client._core.policy.voters.lists.least
 
 
 class Redlock(_Settings, LockHolder):

@@ -56,7 +56,7 @@ class RedLock(LockHolder):
         # An empty list is an error: a program without its settings must not lock on a server of each machine.
         self._masters = master_list(LOCALHOST if connection_details is None else connection_details)
         self._client = shared(self._masters, {"retry": retry, **options})
-        self.quorum: int = self._client.policy.voters.lists.least
+        self.quorum: int = self._client._core.policy.voters.lists.least
 
     @cached_property
     def redis_nodes(self) -> list[Any]:

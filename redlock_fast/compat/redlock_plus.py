@@ -65,7 +65,7 @@ class Lock(LockHolder):
         retry = retry_of(retry_delay, units=MILLISECONDS)
         self._masters = master_list(masters)
         self._client = shared(self._masters, {"retry": retry, **options})
-        self.quorum: int = self._client.policy.voters.lists.least
+        self.quorum: int = self._client._core.policy.voters.lists.least
 
     @cached_property
     def redis_nodes(self) -> list[Any]:
@@ -112,7 +112,7 @@ class Lock(LockHolder):
     def stop_autoextend(self) -> None:
         """Stop the extension in the background. The lease then ends by itself, or with ``release()``."""
         if self._lock is not None:
-            stop_auto_extension(held_by(self._client, [self._lock]))
+            stop_auto_extension(held_by(self._client._core, [self._lock]))
 
     def locked(self) -> bool:
         """Whether this object holds the lock now."""

@@ -72,7 +72,7 @@ class Redlock:
             self._client = shared(self._masters, {"retry": retry, "drift_factor": drift_factor, **options})
         except ConfigError as error:
             raise CannotObtainLock(str(error)) from error
-        self.quorum: int = self._client.policy.voters.lists.least
+        self.quorum: int = self._client._core.policy.voters.lists.least
 
     @cached_property
     def servers(self) -> list[Any]:
@@ -89,11 +89,11 @@ class Redlock:
         lock = self._client.lock(encodable(resource), ttl / MILLISECONDS)
         try:
             granted = lock.acquire()
-            lease = lock.lease
+            lease = lock._lease
             if not granted or lease is None:
                 return False
             held = Lock(int(lease.validity * MILLISECONDS), resource, lease.token)
-            lock.forget_lease(lease)  # from here on the tuple stands for the lock, in any process
+            lock._forget_lease(lease)  # from here on the tuple stands for the lock, in any process
             return held
         except QuorumUnavailable as error:
             raise MultipleRedlockException(error.causes, str(error)) from error

@@ -112,10 +112,10 @@ def outcome_of(error: BaseException | None) -> str:
 
 def instrument(client: BaseClient, recorder: Recorder) -> None:
     """Make ``client`` create locks that report to ``recorder``, besides the recorders that it has."""
-    observer = client.observe()
-    with client.client_state.mutex:
+    observer = client._core.observe()
+    with client._core.client_state.mutex:
         if observer.reports is None:
-            observer.reports = Reports(client.policy.clock, client.client_state.events)
+            observer.reports = Reports(client._core.policy.clock, client._core.client_state.events)
             observer.lock_class = reporting(client, observer.reports)
         observer.reports.add(recorder)
 
@@ -160,7 +160,7 @@ def with_threads(base: Any, reports: Reports) -> Methods:
         return reported
 
     def release(self: Any) -> bool:
-        lease, start = self.lease, clock()
+        lease, start = self._lease, clock()
         try:
             done: bool = base.release(self)
         except BaseException as error:
@@ -172,7 +172,7 @@ def with_threads(base: Any, reports: Reports) -> Methods:
     def leave(self: Any, *error: Any) -> None:
         held, lease, start = self._lease, None, 0.0
         try:
-            lease, start = self.lease, clock()
+            lease, start = self._lease, clock()
             base.__exit__(self, *error)
         except BaseException as failure:
             self._drop(held)
@@ -205,7 +205,7 @@ def with_tasks(base: Any, reports: Reports) -> Methods:
     def acquiring(acquire: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(acquire)
         async def reported(self: Any, *args: Any, **options: Any) -> Any:
-            before, start = self.lease, clock()
+            before, start = self._lease, clock()
             try:
                 done = await acquire(self, *args, **options)
                 if done:
@@ -216,7 +216,7 @@ def with_tasks(base: Any, reports: Reports) -> Methods:
             except GeneratorExit:  # the task is destroyed: nothing can be awaited
                 raise
             except BaseException as error:
-                if not isinstance(error, RedlockError) and self.lease not in (None, before):
+                if not isinstance(error, RedlockError) and self._lease not in (None, before):
                     await base.release(self)
                 reports.refused("acquire", self, start, error)
                 raise
@@ -224,7 +224,7 @@ def with_tasks(base: Any, reports: Reports) -> Methods:
         return reported
 
     async def release(self: Any) -> bool:
-        lease, start = self.lease, clock()
+        lease, start = self._lease, clock()
         try:
             done: bool = await base.release(self)
         except BaseException as error:
@@ -234,7 +234,7 @@ def with_tasks(base: Any, reports: Reports) -> Methods:
         return done
 
     async def leave(self: Any, *error: Any) -> None:
-        lease, start = self.lease, clock()
+        lease, start = self._lease, clock()
         try:
             await base.__aexit__(self, *error)
         except LockLost:

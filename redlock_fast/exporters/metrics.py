@@ -199,19 +199,19 @@ class Clients:
         for what, wanted in measured.items():
             if wanted and (name, what) not in self._measured:
                 self._measured.add((name, what))
-                for group, core in open_parts(client):
-                    self._measure(what, core, (name, group))
+                for group, part in open_parts(client):
+                    self._measure(what, part, (name, group))
 
-    def _measure(self, what: str, core: BaseClient, common: tuple[str, str]) -> None:
+    def _measure(self, what: str, client: BaseClient, common: tuple[str, str]) -> None:
         def histogram(metric: str, labels: tuple[str, ...]) -> Add:
             return self._histogram(HISTOGRAMS[metric], (*common, *labels))
 
         if what == "durations":
-            instrument(core, Durations(histogram))
+            instrument(client, Durations(histogram))
         else:
-            observer = core.observe()
-            events = core.client_state.events
-            times = GrantTimes(core.drift_factor, histogram("grant_seconds", ()), events)
+            observer = client._core.observe()
+            events = client._core.client_state.events
+            times = GrantTimes(client._core.drift_factor, histogram("grant_seconds", ()), events)
             observer.grants = (*observer.grants, times)
 
     def _histogram(self, metric: Metric, labels: tuple[str, ...]) -> Add:
@@ -226,17 +226,17 @@ class Clients:
         for name, ref in self._clients.items():
             client = ref()
             if client is not None:
-                for group, core in all_parts(client) if closed else open_parts(client):
-                    yield (name, group), core
+                for group, part in all_parts(client) if closed else open_parts(client):
+                    yield (name, group), part
 
     def points(self, *, closed: bool = False) -> Iterator[Point]:
         """The present value of every counter and gauge; ``closed``: also what closed clients have counted."""
-        for common, core in self.parts(closed=closed):
-            if core.client_state.closed:
-                yield from (point for point in counts(common, core) if point.metric not in GAUGES)
+        for common, part in self.parts(closed=closed):
+            if part._core.client_state.closed:
+                yield from (point for point in counts(common, part) if point.metric not in GAUGES)
                 continue
-            yield from counts(common, core)
-            health = core.health()
+            yield from counts(common, part)
+            health = part.health()
             # Not before each master was tried: a client that connects is no outage.
             tried = all(master.state != "connecting" for master in health)
             for master in health:
@@ -251,8 +251,8 @@ def check_client(client: Any) -> None:
     if not isinstance(client, (BaseClient, Sharding)):
         what = "FastRedlock, AsyncFastRedlock, ShardedRedlock or AsyncShardedRedlock"
         raise ConfigError(f"client must be a {what}, not {type(client).__name__}")
-    for _, core in all_parts(client):
-        core.masters.check_not_closed()
+    for _, part in all_parts(client):
+        part._core.masters.check_not_closed()
 
 
 def all_parts(client: Client) -> list[tuple[str, BaseClient]]:
@@ -261,11 +261,11 @@ def all_parts(client: Client) -> list[tuple[str, BaseClient]]:
 
 
 def open_parts(client: Client) -> list[tuple[str, BaseClient]]:
-    return [(group, core) for group, core in all_parts(client) if not core.client_state.closed]
+    return [(group, part) for group, part in all_parts(client) if not part._core.client_state.closed]
 
 
-def counts(common: tuple[str, str], core: BaseClient) -> Iterator[Point]:
-    stats = core.stats()
+def counts(common: tuple[str, str], client: BaseClient) -> Iterator[Point]:
+    stats = client.stats()
     outcomes = {
         "acquires": ("acquired", "contended", "unavailable"),
         "releases": ("released", "expired"),
@@ -276,9 +276,9 @@ def counts(common: tuple[str, str], core: BaseClient) -> Iterator[Point]:
             yield Point(metric, (*common, outcome), getattr(stats, outcome))
     yield Point("renewals", common, stats.renewed)
     yield Point("lost", common, stats.lost)
-    yield Point("held", common, len(core.client_state.held))
-    yield Point("waiting", common, sum(map(len, list(core.policy.local_queue.waiting.values()))))
-    yield Point("quorum", common, core.policy.voters.lists.least)
+    yield Point("held", common, len(client._core.client_state.held))
+    yield Point("waiting", common, sum(map(len, list(client._core.policy.local_queue.waiting.values()))))
+    yield Point("quorum", common, client._core.policy.voters.lists.least)
 
 
 def master_points(labels: tuple[str, ...], master: MasterHealth) -> Iterator[Point]:

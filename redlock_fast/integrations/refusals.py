@@ -45,7 +45,7 @@ def refusal(error: Exception, client: BaseClient | None) -> Refusal:
         reason=error.reason,
         level=logging.INFO if contended else logging.WARNING,
     )
-    seconds = error.retry_after or (client.policy.ttl if client else 0.0)
+    seconds = error.retry_after or (client._core.policy.ttl if client else 0.0)
     headers = {"Retry-After": str(max(1, math.ceil(seconds)))}
     if contended:
         return Refusal(409, "another request holds the lock", headers)

@@ -82,7 +82,7 @@ async def _released_first(client: AsyncFastRedlock) -> AsyncIterator[None]:
     finally:
         loop = asyncio.get_running_loop()
         end = loop.time() + RELEASE_TIMEOUT
-        while client.client_state.held and loop.time() < end:
+        while client._core.client_state.held and loop.time() < end:
             await asyncio.sleep(RELEASE_TIMEOUT / 100)
 
 

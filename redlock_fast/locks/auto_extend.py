@@ -25,7 +25,7 @@ from ..masters.masters import Masters
 from ..masters.stats import Stats
 from ..wire.text import quoted, shown
 from .bodies import Body
-from .client_base import BaseClient
+from .client_core import ClientCore
 from .config import CLIENT_DEFAULT, check_flag, check_hold
 
 #: The minimum timeout of an extension although another lease ends earlier: seconds, and round trips.
@@ -117,7 +117,7 @@ class AutoExtension:
 class Renewal:
     """The renewal of all auto-extended locks of one client in one process."""
 
-    def __init__(self, core: BaseClient) -> None:
+    def __init__(self, core: ClientCore) -> None:
         # No reference to the client: it refers to this, and must be collected without a cycle.
         self.masters: Masters = core.masters
         self.client_state: ClientState = core.client_state
@@ -215,9 +215,7 @@ class Renewal:
                 ttls = [ttl for _, ttl in due[part]]
                 start = self.policy.clock()
                 timeout = self._exchange_timeout()
-                outcomes = yield from batches.extend(
-                    self.policy, leases, ttls, given, timeout, thorough=True
-                )
+                outcomes = yield from batches.extend(self.policy, leases, ttls, given, timeout, thorough=True)
                 done = part.stop
                 self._settle(due[part], outcomes)
                 self.schedule.took = self.policy.clock() - start
@@ -275,7 +273,7 @@ def _named(renewed: RenewedLease) -> str:
     return quoted(renewed.key) + (f" of {owner}" if owner else "")
 
 
-def longest_hold(core: BaseClient, auto_extend: Any, on_lost: Any, max_hold: Any) -> float | None:
+def longest_hold(core: ClientCore, auto_extend: Any, on_lost: Any, max_hold: Any) -> float | None:
     """Seconds for which renewal may hold a new lock, or infinity; None: no renewal. Raises ConfigError."""
     longest = core.max_hold if max_hold is CLIENT_DEFAULT else check_hold(max_hold)
     if on_lost is not None and not callable(on_lost):

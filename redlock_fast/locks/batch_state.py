@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..algorithm.lease import Lease
-from .client_base import BaseClient
+from .client_core import ClientCore
 from .lock_state import H, LockState, lock_of
 
 
 def locks_of(
-    kind: type[H], core: BaseClient, resources: Iterable[str | bytes], leases: Sequence[Lease | None]
+    kind: type[H], core: ClientCore, resources: Iterable[str | bytes], leases: Sequence[Lease | None]
 ) -> list[H | None]:
     """A held lock of class ``kind`` for each lease, and None for each None."""
     made: list[H | None] = []
@@ -29,7 +29,7 @@ def locks_of(
     return made
 
 
-def remove_leases(core: BaseClient, held: Mapping[H, Lease]) -> None:
+def remove_leases(core: ClientCore, held: Mapping[H, Lease]) -> None:
     """Forget the leases of ``held``, which are released or have ended."""
     core.client_state.remove_leases(held.values())
     for one, lease in held.items():
@@ -37,7 +37,7 @@ def remove_leases(core: BaseClient, held: Mapping[H, Lease]) -> None:
             one._lease = None
 
 
-def foreign_locks(core: BaseClient, locks: Iterable[object]) -> list[object]:
+def foreign_locks(core: ClientCore, locks: Iterable[object]) -> list[object]:
     """The objects in ``locks`` that are not locks of this client."""
     return [one for one in locks if not isinstance(one, LockState) or one._core is not core]
 
@@ -49,7 +49,7 @@ def stop_auto_extension(held: Mapping[H, Lease]) -> None:
             one._auto_extension.stop(lease)
 
 
-def held_by(core: BaseClient, locks: Iterable[H]) -> dict[H, Lease]:
+def held_by(core: ClientCore, locks: Iterable[H]) -> dict[H, Lease]:
     """The locks that have a lease in this process, each with its lease."""
     held = {}
     generation = core.client_state.generation()

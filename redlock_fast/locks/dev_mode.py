@@ -14,7 +14,7 @@ DEV_MODE: bool = sys.flags.dev_mode
 
 def warn_of_held(lock: Any) -> None:
     """The finalizer of a lock: warn if it is held. With ``release_at_exit=False`` it is meant to stay."""
-    lease = getattr(lock, "lease", None)
+    lease = getattr(lock, "_lease", None)
     if lease is not None and lease.at_exit != KEEP_AT_EXIT and lock.locked():
         warnings.warn(
             f"{lock!r} was dropped and not released: it stays locked until its lease ends",

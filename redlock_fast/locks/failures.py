@@ -19,14 +19,14 @@ from ..errors import (
     ResourceNames,
 )
 from ..wire.text import quoted
-from .client_base import BaseClient
+from .client_core import ClientCore
 
 #: The end of a text about a thread that waits for itself.
 ITS_OWN = "this thread holds it by another lock object: use that one, or a reentrant lock (rlock)"
 
 
 def acquire_error(
-    core: BaseClient, resource: ResourceNames, lock_kind: LockKind, failure: AcquireFailure, owner: str = ""
+    core: ClientCore, resource: ResourceNames, lock_kind: LockKind, failure: AcquireFailure, owner: str = ""
 ) -> LockNotAcquired:
     """The exception for an acquire without a lease. ``owner``: that of the other lease, if known."""
     votes, names = failure.votes, core.masters.connector.names()
@@ -63,7 +63,7 @@ def acquire_error(
     if isinstance(resource, tuple):
         taken = lock_kind.refused_key(votes).removeprefix(core.key_prefix)
         held = f"{quoted(taken or resource)}, of {len(resource)} resources,"
-    own = "; " + ITS_OWN if core._waits_for_itself(lock_kind.key) else ""
+    own = "; " + ITS_OWN if core.waits_for_itself(lock_kind.key) else ""
     return contended(
         f"{held} is already held on {len(holders)} of {lists.all.bit_count()} masters, after {rounds}"
         + f"; its owner is {owner}" * bool(owner)
@@ -76,7 +76,7 @@ def acquire_error(
     )
 
 
-def _advice(core: BaseClient, lists: MasterLists) -> str:
+def _advice(core: ClientCore, lists: MasterLists) -> str:
     """What to do about masters that did not vote."""
     states = core.masters.connector.own_states(lists).values()
     refusing = sum(state.access_refused and not state.attached for state in states)
@@ -86,13 +86,13 @@ def _advice(core: BaseClient, lists: MasterLists) -> str:
     return f"{many} masters refuse this user or password"
 
 
-def outage(core: BaseClient) -> dict[str, Any]:
+def outage(core: ClientCore) -> dict[str, Any]:
     """``reason`` and ``retry_after`` for an error about too few masters."""
     guarded = core.masters.guarded_for()
     return {"reason": "guarded", "retry_after": guarded} if guarded else {"reason": "unavailable"}
 
 
-def causes(core: BaseClient, votes: Votes, lists: MasterLists | None = None) -> list[MasterError]:
+def causes(core: ClientCore, votes: Votes, lists: MasterLists | None = None) -> list[MasterError]:
     """An error for each master that failed. Silent masters count only if the failures did not decide.
 
     ``lists``: the masters that had to agree; None: the present ones.
@@ -108,7 +108,7 @@ def causes(core: BaseClient, votes: Votes, lists: MasterLists | None = None) -> 
 
 
 def unavailable_error(
-    core: BaseClient, resource: ResourceNames, votes: Votes, text: str
+    core: ClientCore, resource: ResourceNames, votes: Votes, text: str
 ) -> QuorumUnavailable:
     """The exception for an exchange with these ``votes``, which too few masters answered."""
     return QuorumUnavailable(
@@ -116,7 +116,7 @@ def unavailable_error(
     )
 
 
-def is_locked(core: BaseClient, resource: str | bytes, votes: Votes) -> bool:
+def is_locked(core: ClientCore, resource: str | bytes, votes: Votes) -> bool:
     """Whether a quorum of masters has the key, of either list if there are two.
 
     Such a lock keeps the client from acquiring. Raises QuorumUnavailable if too few masters answered.

@@ -17,7 +17,8 @@ from ..algorithm.renewal_schedule import LATE, UNCONFIRMED
 from ..errors import ConfigError
 from ..telemetry import LOG_INTERVAL, log_error
 from ..wire.text import quoted
-from .client_base import BaseClient, refuse_copy_of_hold
+from .client_base import refuse_copy_of_hold
+from .client_core import ClientCore
 from .config import number
 from .owner_names import check_owner, default_owner
 
@@ -121,11 +122,11 @@ class Term:
         "work",
     )  # fmt: skip
 
-    def __init__(self, core: BaseClient, lock: Any, notice: float) -> None:
+    def __init__(self, core: ClientCore, lock: Any, notice: float) -> None:
         self._core = core
         self._notice = notice
         self.lock: Any = lock
-        self.lease: Lease | None = lock.lease
+        self.lease: Lease | None = lock._lease
         self.over: bool = False
         self.reason: str = ""
         self.pause: float = 0.0
@@ -165,7 +166,7 @@ class LeaderState:
 
     def __init__(
         self,
-        core: BaseClient,
+        core: ClientCore,
         make_lock: Callable[..., Any],
         name: str | bytes,
         ttl: float | None,

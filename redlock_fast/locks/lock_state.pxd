@@ -35,14 +35,14 @@ cdef class LockState:
     cpdef Lease _own_lease(self)
     @cython.locals(lease=Lease)
     cpdef Lease _start_release(self, Lease only=*)
-    cpdef object forget_lease(self, Lease lease)
+    cpdef object _forget_lease(self, Lease lease)
     cpdef object _drop_lease(self, Lease lease)
-    cpdef bint note_release(self, Lease lease, bint alive) except -1
-    cpdef object give_lease(self, Body body, Lease lease)
-    cpdef object begin_body(self, Body body)
+    cpdef bint _note_release(self, Lease lease, bint alive) except -1
+    cpdef object _give_lease(self, Body body, Lease lease)
+    cpdef object _begin_body(self, Body body)
     @cython.locals(bodies=list)
-    cpdef Body end_body(self, object owner, bint destroyed=*)
-    cpdef bint in_another_body(self, Lease lease, object owner=*) except -1
+    cpdef Body _end_body(self, object owner, bint destroyed=*)
+    cpdef bint _in_another_body(self, Lease lease, object owner=*) except -1
 
 @cython.locals(one=LockState)
 cpdef LockState lock_of(

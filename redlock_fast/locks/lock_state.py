@@ -27,7 +27,7 @@ from ..masters.client_state import CONTINUED_BY_PARENT, ClientState
 from ..wire.text import quoted
 from .auto_extend import AutoExtension
 from .bodies import Body, has_lease, remove_ended
-from .client_base import BaseClient
+from .client_core import ClientCore
 from .config import CLIENT_DEFAULT, ClientDefault, check_flag, check_limit, check_timeout
 from .failures import acquire_error, causes
 from .handover import HandoverKind
@@ -59,7 +59,7 @@ class LockState:
 
     def __init__(
         self,
-        core: BaseClient,
+        core: ClientCore,
         resource: ResourceNames,
         lock_kind: LockKind,
         ttl: float | None = None,
@@ -209,12 +209,7 @@ class LockState:
         """The key on the masters: the client's prefix and the resource."""
         return self._lock_kind.key
 
-    @property
-    def lease(self) -> Lease | None:
-        """The lease that this object holds or held last; None after its release."""
-        return self._own_lease()
-
-    def with_kind(self, lock_kind: LockKind) -> Self:
+    def _with_kind(self, lock_kind: LockKind) -> Self:
         """Change the kind of this lock. Returns the lock."""
         self._lock_kind = lock_kind
         return self
@@ -249,7 +244,7 @@ class LockState:
         if self._generation != self._client_state.generation():
             raise ClientClosed(CONTINUED_BY_PARENT)
         if body is not None:
-            self.give_lease(body, lease)
+            self._give_lease(body, lease)
         lease.at_exit = self._at_exit
         self._lease = lease
         self._client_state.add_lease(lease)
@@ -327,20 +322,20 @@ class LockState:
         if self._auto_extension is not None:
             self._auto_extension.stop(lease)
         self._lock_kind = detached
-        self.forget_lease(lease)
+        self._forget_lease(lease)
         lease.mark_lost(self._policy.clock())  # an extension under way must not put the key back later
         return lease.token
 
-    def end_take_over(self, handover: HandoverKind, lease: Lease, body: Body | None) -> bool:
+    def _end_take_over(self, handover: HandoverKind, lease: Lease, body: Body | None) -> bool:
         """Take ``lease`` over, before ``_on_granted``. False: a release of the token has begun before."""
         with self._client_state.mutex:
             if not handover.released:
                 if body is not None:
-                    self.give_lease(body, lease)
+                    self._give_lease(body, lease)
                 self._lock_kind, self._lease = handover.lock_kind, lease
             return not handover.released
 
-    def undo_take_over(self, handover: HandoverKind, lease: Lease) -> None:
+    def _undo_take_over(self, handover: HandoverKind, lease: Lease) -> None:
         """Forget ``lease`` without a release: the next call takes it over again."""
         if self._lease is lease:
             self._lock_kind = handover
@@ -350,44 +345,44 @@ class LockState:
         """Stop the renewal of a lease, and forget it."""
         if self._auto_extension is not None:
             self._auto_extension.stop(lease)
-        self.forget_lease(lease)
+        self._forget_lease(lease)
 
-    def begin_token_release(self, handover: HandoverKind) -> bool:
+    def _begin_token_release(self, handover: HandoverKind) -> bool:
         """Begin to release a token. False: a take-over has ended before, and there is a lease to release."""
         with self._client_state.mutex:
             handover.released = self._own_lease() is None
             return handover.released
 
-    def forget_lease(self, lease: Lease) -> None:
+    def _forget_lease(self, lease: Lease) -> None:
         """Forget a lease that is released or has ended."""
         self._client_state.remove_lease(lease)
         if self._lease is lease:  # last: after an exception above a later release repeats this
             self._lease = None
 
-    def note_release(self, lease: Lease, alive: bool) -> bool:
+    def _note_release(self, lease: Lease, alive: bool) -> bool:
         """Record a release. Returns ``alive``: whether the lease had not ended before."""
         if alive:
             self._client_state.counts.released += 1
         elif lease.refuse():
             self._client_state.counts.expired += 1
-            self.note_loss(lease)
-        self.forget_lease(lease)  # last: a lease that is acquired from now on has another event
+            self._note_loss(lease)
+        self._forget_lease(lease)  # last: a lease that is acquired from now on has another event
         return alive
 
-    def give_lease(self, body: Body, lease: Lease) -> None:
+    def _give_lease(self, body: Body, lease: Lease) -> None:
         """Note what a call was granted, before other threads see the lease. A body of ``with`` begins."""
         body.lease = lease
         if body.owner is not None:
-            self.begin_body(body)
+            self._begin_body(body)
 
-    def begin_body(self, body: Body) -> None:
+    def _begin_body(self, body: Body) -> None:
         """Note that a body of ``with`` begins."""
         if self._bodies is None:
             self._bodies = [body]
         else:
             self._bodies.append(body)
 
-    def end_body(self, owner: object, destroyed: bool = False) -> Body | None:
+    def _end_body(self, owner: object, destroyed: bool = False) -> Body | None:
         """Note that a body of ``with`` ends. Returns it, or None if it had not begun."""
         bodies = self._bodies
         if not bodies:
@@ -395,12 +390,12 @@ class LockState:
         # Not pop(): another thread may append its own now.
         return bodies.pop(0) if len(bodies) == 1 else remove_ended(bodies, owner, destroyed)
 
-    def in_another_body(self, lease: Lease | None, owner: object = None) -> bool:
+    def _in_another_body(self, lease: Lease | None, owner: object = None) -> bool:
         """Whether ``lease`` is that of a body of another owner, which has not ended."""
         bodies = self._bodies
         return bodies is not None and lease is not None and has_lease(bodies, lease, owner)
 
-    def note_loss(self, lease: Lease) -> None:
+    def _note_loss(self, lease: Lease) -> None:
         """Report that a release or an acquire found the lease ended."""
         if self._auto_extension is not None:
             self._auto_extension.on_lease_lost(self, lease, released=True)
@@ -423,11 +418,11 @@ class LockState:
 
     # --- extend ---
 
-    def may_be_extended(self, lease: Lease) -> bool:
+    def _may_be_extended(self, lease: Lease) -> bool:
         """Whether ``max_extensions`` allows another extension."""
         return self._max_extensions is None or lease.extensions < self._max_extensions
 
-    def note_extension(self, lease: Lease, outcome: ExtendOutcome) -> bool:
+    def _note_extension(self, lease: Lease, outcome: ExtendOutcome) -> bool:
         """Record the outcome of an extension. Returns whether the lease was extended."""
         counts = self._client_state.counts
         if outcome is ExtendOutcome.EXTENDED:
@@ -441,9 +436,9 @@ class LockState:
             counts.lost += 1
         return outcome is ExtendOutcome.EXTENDED
 
-    def validity_or_raise(self, lease: Lease, outcome: ExtendOutcome, votes: Votes | None) -> float:
+    def _validity_or_raise(self, lease: Lease, outcome: ExtendOutcome, votes: Votes | None) -> float:
         """The new validity in seconds after an extension. Raises LockLost or QuorumUnavailable."""
-        if self.note_extension(lease, outcome):
+        if self._note_extension(lease, outcome):
             return lease.validity
         if outcome is ExtendOutcome.LOST:
             reason = self._why_not_held(lease)
@@ -464,7 +459,7 @@ class LockState:
 
 def lock_of(
     kind: type[H],
-    core: BaseClient,
+    core: ClientCore,
     policy: Policy,
     client_state: ClientState,
     resource: str | bytes,
@@ -495,7 +490,7 @@ def lock_of(
     return one
 
 
-def plain_lock(kind: type[H], core: BaseClient, resource: str | bytes, ttl: float | None) -> H:
+def plain_lock(kind: type[H], core: ClientCore, resource: str | bytes, ttl: float | None) -> H:
     """A lock of class ``kind``, as ``lock(resource, ttl)`` makes it. Raises ConfigError.
 
     It does not call ``core.lock_kind`` and ``core.ttl_of``: two calls of Python take longer than all of this.

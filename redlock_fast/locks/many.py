@@ -20,7 +20,7 @@ from ..algorithm.refill import Given, taken_back
 from ..errors import ConfigError, QuorumUnavailable
 from ..wire.text import quoted
 from .batch_state import foreign_locks, held_by, locks_of, remove_leases, stop_auto_extension
-from .client_base import BaseClient
+from .client_core import ClientCore
 from .failures import acquire_error
 from .lock_state import LockState
 from .options import ListOf
@@ -32,19 +32,22 @@ Outcome = TypeVar("Outcome")
 class AcquireMany(Procedure, Generic[L]):
     """One attempt for each resource. The outcome: locks, with None for each that is held elsewhere.
 
-    ``part``: this call is a part of another call, which completes it. Raises QuorumUnavailable if a resource
-    could not be decided: then the call holds no lock.
+    ``kind``: the class of the locks. ``new_lock``: makes one with the client's default options, where there
+    are any. ``part``: this call is a part of another call, which completes it. Raises QuorumUnavailable if a
+    resource could not be decided: then the call holds no lock.
     """
 
     def __init__(
         self,
-        core: BaseClient,
+        core: ClientCore,
         kind: type[L],
+        new_lock: Callable[[Any, float], L],
         resources: ListOf[str | bytes],
         ttl: float | None,
         part: UnfinishedBatch | None = None,
     ) -> None:
-        self.core: BaseClient = core
+        self.core: ClientCore = core
+        self.new_lock = new_lock
         self.batch: UnfinishedBatch = part or UnfinishedBatch(Completion())
         self.held: list[Lease | None] = []
         super().__init__(self._acquire(kind, resources, ttl, part is None))
@@ -68,7 +71,7 @@ class AcquireMany(Procedure, Generic[L]):
             locks = locks_of(kind, core, resources, held)
             core.client_state.counts.acquired += len(held) - refused
         else:
-            locks = _locks_with_options(core, resources, ttl, held)
+            locks = _locks_with_options(self.new_lock, resources, ttl, held)
         core.client_state.counts.contended += refused
         if complete:
             batch.completion.complete()
@@ -83,13 +86,13 @@ class AcquireMany(Procedure, Generic[L]):
         return messages
 
 
-def end_batch(core: BaseClient, batch: UnfinishedBatch) -> None:
+def end_batch(core: ClientCore, batch: UnfinishedBatch) -> None:
     """Forget a batch that is undone: from now on ``close`` does not cancel it."""
     core.client_state.batches.discard(weakref.ref(batch))
 
 
 def _acquire_parts(
-    core: BaseClient,
+    core: ClientCore,
     resources: ListOf[str | bytes],
     keys: list[bytes],
     ttl: float,
@@ -108,18 +111,22 @@ def _acquire_parts(
 
 
 def _locks_with_options(
-    core: Any, resources: ListOf[str | bytes], ttl: float, leases: Sequence[Lease | None]
-) -> list[Any]:
+    new_lock: Callable[[Any, float], L],
+    resources: ListOf[str | bytes],
+    ttl: float,
+    leases: Sequence[Lease | None],
+) -> list[L | None]:
     """As ``locks_of``, with the client's defaults: a timeout, auto-extension. Counts the locks."""
-    locks: list[Any] = []
+    locks: list[L | None] = []
     for resource, lease in zip(resources, leases, strict=True):
-        locks.append(lease and core.lock(resource, ttl))
-        if lease is not None:
-            locks[-1]._on_granted(lease)
+        lock = None if lease is None else new_lock(resource, ttl)
+        locks.append(lock)
+        if lock is not None and lease is not None:
+            lock._on_granted(lease)
     return locks
 
 
-def _check_time(core: BaseClient, held: list[Lease | None]) -> None:
+def _check_time(core: ClientCore, held: list[Lease | None]) -> None:
     """Raise QuorumUnavailable if the first lease ended while later parts were acquired."""
     first = next((lease for lease in held if lease is not None), None)
     if first is not None and core.policy.clock() >= first.deadline:
@@ -138,9 +145,9 @@ class ReleaseMany(Procedure):
     """
 
     def __init__(
-        self, core: BaseClient, locks: Sequence[LockState], held: dict[LockState, Lease] | None = None
+        self, core: ClientCore, locks: Sequence[LockState], held: dict[LockState, Lease] | None = None
     ) -> None:
-        self.core: BaseClient = core
+        self.core: ClientCore = core
         self.held: dict[LockState, Lease] = leases_of(core, locks) if held is None else held
         super().__init__(self._release(locks))
 
@@ -159,7 +166,7 @@ class ReleaseMany(Procedure):
             for (lock, lease), found in zip(held.items(), alive, strict=True):
                 if not found and lease.refuse():
                     core.client_state.counts.expired += 1
-                    lock.note_loss(lease)
+                    lock._note_loss(lease)
         return _for_each(locks, held, alive)
 
     def abort(self) -> list[Message]:
@@ -176,17 +183,17 @@ def not_released(held: dict[LockState, Lease]) -> dict[LockState, Lease]:
     return {lock: lease for lock, lease in held.items() if lock._lease is lease}
 
 
-def new_extend_many(core: BaseClient, locks: Sequence[LockState], ttl: float | None) -> Operation:
+def new_extend_many(core: ClientCore, locks: Sequence[LockState], ttl: float | None) -> Operation:
     """The operation that extends each lock. The outcome: True for each that was extended."""
     core.check_open()
     ttl = core.ttl_of(ttl)
-    held = {lock: lease for lock, lease in leases_of(core, locks).items() if lock.may_be_extended(lease)}
+    held = {lock: lease for lock, lease in leases_of(core, locks).items() if lock._may_be_extended(lease)}
     given: list[Given] = []
     return Procedure(_extend_many(core, locks, held, ttl, given), partial(taken_back, given))
 
 
 def _extend_many(
-    core: BaseClient,
+    core: ClientCore,
     locks: Sequence[LockState],
     held: dict[LockState, Lease],
     ttl: float,
@@ -194,7 +201,7 @@ def _extend_many(
 ) -> Generator[Effect, Any, list[bool]]:
     outcomes = yield from _by_parts(core, held, partial(_extend, ttl=ttl, given=given))
     done = [
-        lock.note_extension(lease, outcome)
+        lock._note_extension(lease, outcome)
         for (lock, lease), outcome in zip(held.items(), outcomes, strict=True)
     ]
     return _for_each(locks, held, done)
@@ -207,7 +214,7 @@ def _extend(
 
 
 def _by_parts(
-    core: BaseClient,
+    core: ClientCore,
     held: dict[LockState, Lease],
     procedure: Callable[..., Generator[Effect, Any, list[Outcome]]],
 ) -> Generator[Effect, Any, list[Outcome]]:
@@ -230,7 +237,7 @@ def _for_each(locks: Sequence[LockState], held: dict[LockState, Lease], done: li
 # --- checks, all before any I/O ------------------------------------------------------------------
 
 
-def check_resources(core: BaseClient, resources: ListOf[str | bytes]) -> list[bytes]:
+def check_resources(core: ClientCore, resources: ListOf[str | bytes]) -> list[bytes]:
     """The keys of ``resources``. Raises ConfigError for a wrong type and for duplicates."""
     if isinstance(resources, (str, bytes)) or not isinstance(resources, Sequence):
         raise ConfigError(f"resources must be a list of str or bytes, not {type(resources).__name__}")
@@ -241,7 +248,7 @@ def check_resources(core: BaseClient, resources: ListOf[str | bytes]) -> list[by
     return keys
 
 
-def leases_of(core: BaseClient, locks: Sequence[LockState]) -> dict[LockState, Lease]:
+def leases_of(core: ClientCore, locks: Sequence[LockState]) -> dict[LockState, Lease]:
     """The locks that have a lease, with it. Raises ConfigError for foreign locks and duplicates."""
     if isinstance(locks, (str, bytes)) or not isinstance(locks, Sequence):
         raise ConfigError(f"locks must be a list of locks, not {type(locks).__name__}")

@@ -16,7 +16,7 @@ from ..algorithm.master_lists import MasterLists
 from ..engine.contract import Request, Votes
 from ..errors import ConfigError
 from ..wire.commands import Verb, bulk
-from .client_base import BaseClient
+from .client_core import ClientCore
 from .many import check_resources
 from .options import ListOf, Resource
 
@@ -29,7 +29,7 @@ ACQUIRE_ALL, RELEASE_ALL = map(int, (Verb.ACQUIRE_ALL, Verb.RELEASE_ALL))
 WORDS, MARKED_WORDS = 5, 8
 
 
-def multi_lock_kind(core: BaseClient, resources: ListOf[Resource]) -> MultiLockKind:
+def multi_lock_kind(core: ClientCore, resources: ListOf[Resource]) -> MultiLockKind:
     """The kind of a lock on all ``resources``. Raises ConfigError."""
     keys = sorted(check_resources(core, resources))
     size = sum(map(len, keys))

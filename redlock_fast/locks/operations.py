@@ -49,7 +49,7 @@ class LockAcquire(Acquire):
             with state.mutex:
                 self.ended = lock._mark_acquiring(self)
         if self.ended is not None:
-            lock.forget_lease(self.ended)
+            lock._forget_lease(self.ended)
         if self.ended is None and state.ready:
             return Acquire.begin(self)
         return self.go_on_with(self.prepare())
@@ -59,7 +59,7 @@ class LockAcquire(Acquire):
         lock, core, ended = self.lock, self.lock._core, self.ended
         self.give_up_at = self.policy.clock() + self.seconds
         if ended is not None:
-            lock.note_loss(ended)
+            lock._note_loss(ended)
             yield self.send(start_release(ended))
             self.ended = None
         if not core.client_state.ready:
@@ -69,7 +69,7 @@ class LockAcquire(Acquire):
 
     def retries(self, votes: Votes | None) -> Generator[Effect | Operation, Any, None]:
         lock, core = self.lock, self.lock._core
-        if self.blocking and core._waits_for_itself(lock._lock_kind.key):
+        if self.blocking and core.waits_for_itself(lock._lock_kind.key):
             core.client_state.events.warn_of(
                 "waits-for-itself", f"{quoted(lock.resource)}: {ITS_OWN}", resource=shown(lock.resource)
             )
@@ -156,13 +156,13 @@ class TakeOver(LockAcquire):
 
     def on_granted(self, lease: Lease) -> None:
         # As an acquire, without the votes of guarded masters: no earlier lease bounds the time of this one.
-        if not self.lock.end_take_over(self.handover, lease, self.body):
+        if not self.lock._end_take_over(self.handover, lease, self.body):
             self.check()
         self.lock._on_granted(lease)
 
     def abort(self) -> list[Message]:
         if self.lease is not None and self.body is None:  # otherwise the caller releases what its body has
-            self.lock.undo_take_over(self.handover, self.lease)
+            self.lock._undo_take_over(self.handover, self.lease)
         return []
 
 
@@ -241,7 +241,7 @@ class LockRelease(Release):
             # First: from the begin of the release on, an interrupted one is undone by this lease.
             self.lease = lease_of(key, token, everywhere, lock._core.max_ttl, -math.inf, 0.0)
             self.of_token = True
-            if lock.begin_token_release(handover):
+            if lock._begin_token_release(handover):
                 return self.go_on_with(self.release_token(handover))
             self.of_token = False
             self.lease = lock._lease  # a take-over has ended before
@@ -264,7 +264,7 @@ class LockRelease(Release):
 
     def finish(self, answers: list[Votes]) -> None:
         lock, lease = self.lock, self.lease
-        alive = lock.note_release(lease, finish_release(self.policy, lease, answers))
+        alive = lock._note_release(lease, finish_release(self.policy, lease, answers))
         self.lease = None  # nothing is left to undo
         self.outcome = alive
 
@@ -285,7 +285,7 @@ class LockRelease(Release):
     def close(self) -> None:
         self._rest = None
         if self.lease is not None:
-            self.lock.forget_lease(self.lease)
+            self.lock._forget_lease(self.lease)
 
 
 def new_release(lock: LockState, only: Lease | None = None) -> LockRelease:

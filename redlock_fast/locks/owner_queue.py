@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..algorithm.local_queue import QueueEntry
-from .client_base import BaseClient
+from .client_core import ClientCore
 from .owners import NamedOwner, Owner
 
 #: Seconds after which a call looks for its turn again: an interrupted call before it may not wake it.
@@ -19,7 +19,7 @@ class Turn:
     """A call's place in the queue of its owner. It ends with ``leave``, or when it is collected."""
 
     def __init__(
-        self, core: BaseClient, owner: NamedOwner, lock: Any, blocking: bool, timeout: float
+        self, core: ClientCore, owner: NamedOwner, lock: Any, blocking: bool, timeout: float
     ) -> None:
         seconds = lock._waiting_time(blocking, timeout)
         if not blocking:
@@ -45,6 +45,6 @@ class Turn:
         self.entry.leave()
 
 
-def turn_of(core: BaseClient, owner: Owner, lock: Any, blocking: bool, timeout: float) -> Turn | None:
+def turn_of(core: ClientCore, owner: Owner, lock: Any, blocking: bool, timeout: float) -> Turn | None:
     """The turn of a call with these arguments; None: the owner is a thread or a task, with one call."""
     return Turn(core, owner, lock, blocking, timeout) if type(owner) is NamedOwner else None

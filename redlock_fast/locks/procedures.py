@@ -65,7 +65,7 @@ def new_extend(lock: LockState, ttl: float | None, confirm: bool = False) -> Ope
             resource=lock.resource,
             reason=lock._why_not_held(None),
         )
-    if not lock.may_be_extended(lease):
+    if not lock._may_be_extended(lease):
         raise TooManyExtensions(
             f"{quoted(lock.resource)} was extended {lease.extensions} times, max_extensions allows no more; "
             f"held for {lock.remaining():.3f} s more",
@@ -79,7 +79,7 @@ def _extend(
     lock: LockState, lease: Lease, ttl: float, confirm: bool, given: list[Given]
 ) -> Generator[Effect, Any, float]:
     outcome, votes = yield from procedures.extend(lock._core.policy, lease, ttl, given, confirm)
-    return lock.validity_or_raise(lease, outcome, votes)
+    return lock._validity_or_raise(lease, outcome, votes)
 
 
 def validity_of(outcome: float | Lease) -> float:

@@ -15,7 +15,8 @@ from ..algorithm.quorum import drift
 from ..algorithm.renewal_schedule import NOT_HELD
 from ..errors import ConfigError, Contended, ContendedTimeout, LockLost
 from ..wire.text import quoted
-from .client_base import BaseClient, refuse_copy_of_hold, view_of
+from .client_base import refuse_copy_of_hold, view_of
+from .client_core import ClientCore
 from .config import number
 from .owner_queue import Turn, turn_of
 from .owners import NamedOwner, Owner, Ownership
@@ -36,7 +37,7 @@ class Reentrant:
 
     def __init__(
         self,
-        core: BaseClient,
+        core: ClientCore,
         make: Callable[..., Any],
         resource: str | bytes,
         ttl: float | None,
@@ -433,6 +434,6 @@ class RLock(Reentrant):
 
     def _forget(self, lock: Any) -> None:
         """Drop the ownership of an inner lock. Release the lock if an exception prevented that."""
-        if lock.lease is not None:
+        if lock._lease is not None:
             lock.release()
         self._drop(lock)

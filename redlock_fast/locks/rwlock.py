@@ -24,7 +24,7 @@ from ..engine.contract import Request, Votes
 from ..errors import ConfigError, LockLost
 from ..wire.commands import Verb
 from ..wire.text import quoted
-from .client_base import BaseClient
+from .client_core import ClientCore
 from .lock_state import LockState
 
 #: The duration of a writer's intent: at least these seconds, and this number of its longest pauses.
@@ -133,7 +133,7 @@ def intent(policy: Policy) -> bytes:
     return wire_ttl(max(INTENT, PAUSES * longest))
 
 
-def new_downgrade(core: BaseClient, lock: LockState) -> Operation:
+def new_downgrade(core: ClientCore, lock: LockState) -> Operation:
     """The operation that makes a held write lock a read lock. The outcome is the new validity in seconds.
 
     The lock is a reader from the start, whatever the outcome: other readers may enter as soon as one master
@@ -141,7 +141,7 @@ def new_downgrade(core: BaseClient, lock: LockState) -> Operation:
     Raises LockLost, ConfigError, QuorumUnavailable, ClientClosed.
     """
     core.check_open()
-    lease = lock.lease
+    lease = lock._lease
     if lease is None:
         raise LockLost(
             f"{quoted(lock.resource)}: nothing to downgrade: the lock is not held",
@@ -162,7 +162,7 @@ def _downgrade(
     lock: LockState, lease: KindLease, writer: Writer, given: list[Given]
 ) -> Generator[Effect, list[Votes], float]:
     outcome, votes = yield from _exchange(lock._policy, lease, writer, lease.ttl, given)
-    return lock.validity_or_raise(lease, outcome, votes)
+    return lock._validity_or_raise(lease, outcome, votes)
 
 
 def _exchange(

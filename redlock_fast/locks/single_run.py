@@ -148,7 +148,7 @@ def new_keep(lock: LockState, end: float) -> Operation:
 
 
 def _keep(lock: LockState, end: float) -> Generator[Effect, Any, None]:
-    policy, lease = lock._core.policy, lock.lease
+    policy, lease = lock._core.policy, lock._lease
     if lease is None or end <= policy.clock() or not lock.locked():
         return
     lease.at_exit = KEEP_AT_EXIT  # the interpreter may end while this waits for masters
@@ -179,7 +179,7 @@ def _extended_until(lock: LockState, lease: Lease, end: float) -> Generator[Effe
         lock._core.check_open()
         start = policy.clock()
         outcome, _ = yield from procedures.extend(policy, lease, end - start, [])
-        lock.note_extension(lease, outcome)
+        lock._note_extension(lease, outcome)
         if outcome is not ExtendOutcome.INCONCLUSIVE:
             return outcome
         failed += 1
@@ -194,7 +194,7 @@ def keep_at_once(lock: LockState, end: float) -> list[Message]:
 
     The job has run, so the exception must not free the lock.
     """
-    lease, seconds = lock.lease, end - lock._core.policy.clock()
+    lease, seconds = lock._lease, end - lock._core.policy.clock()
     if lease is None or seconds <= 0.0 or not lock.locked():
         return []
     requests = lease.lock_kind.extend_requests(lease.token, wire_ttl(seconds), lease.sent)

@@ -420,7 +420,7 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
 
     async def __aenter__(self, /) -> Self:
         for client in self._clients.values():
-            client.loop_binding()  # binds the client to this loop
+            client._core.loop_binding()  # binds the client to this loop
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -429,7 +429,7 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
 
 def close_masters(client: FastRedlock, end: float) -> None:
     """Close the masters of ``client`` until ``end``. In that time all groups execute what they were sent."""
-    client.masters.close(max(LEAST_CLOSE_TIMEOUT, end - time.monotonic()))
+    client._core.masters.close(max(LEAST_CLOSE_TIMEOUT, end - time.monotonic()))
 
 
 def drop(locks: Sequence[AsyncLock]) -> None:

@@ -62,7 +62,7 @@ class Sharding(Generic[Client]):
         It depends only on the groups' names. During a change it is the new group. docs/scaling.md has the
         arithmetic.
         """
-        next(iter(self._clients.values())).check_key(resource)
+        next(iter(self._clients.values()))._core.check_key(resource)
         return heaviest(self._maps[1], encoded("resource", resource))
 
     def health(self) -> dict[str, list[MasterHealth]]:
@@ -73,7 +73,7 @@ class Sharding(Generic[Client]):
         return {name: client.health() for name, client in self._clients.items()}
 
     def __repr__(self) -> str:
-        groups = [f"{name} ({client.states()})" for name, client in vars(self).get("_clients", {}).items()]
+        groups = [f"{name} ({client._states()})" for name, client in vars(self).get("_clients", {}).items()]
         return f"<{type(self).__name__}: {', '.join(groups)}>"
 
     def stats(self) -> Stats:
@@ -94,7 +94,7 @@ class Sharding(Generic[Client]):
     def _common(self, resources: ListOf[Resource]) -> Client:
         """The client of the group of all ``resources``. ConfigError if there are several groups."""
         client = self._checked(None)
-        check_resources(client, resources)
+        check_resources(client._core, resources)
         groups = {self._name(resource): resource for resource in resources}
         if len(groups) > 1:
             by_group = ", ".join(
@@ -108,7 +108,7 @@ class Sharding(Generic[Client]):
     def _partition_resources(self, resources: ListOf[Resource], ttl: float | None) -> dict[Client, list[int]]:
         """The positions in ``resources`` of each group's client. Raises ConfigError and ClientClosed."""
         client = self._checked(ttl)
-        check_resources(client, resources)
+        check_resources(client._core, resources)
         positions: dict[Client, list[int]] = {}
         for position, resource in enumerate(resources):
             positions.setdefault(self._client(resource), []).append(position)
@@ -118,28 +118,30 @@ class Sharding(Generic[Client]):
         """The positions in ``locks`` of each group's client. Raises ConfigError."""
         if isinstance(locks, (str, bytes)) or not isinstance(locks, Sequence):
             raise ConfigError(f"locks must be a list of locks, not {type(locks).__name__}")
-        positions: dict[Any, list[int]] = {client: [] for client in self._clients.values()}
+        positions: dict[Any, tuple[Client, list[int]]] = {
+            client._core: (client, []) for client in self._clients.values()
+        }
         for position, lock in enumerate(locks):
             if not isinstance(lock, LockState) or lock._core not in positions:
                 raise ConfigError(f"locks: {lock!r} is no lock of this client")
-            positions[lock._core].append(position)
+            positions[lock._core][1].append(position)
         if len(set(locks)) < len(locks):
             raise ConfigError("locks: one of them is there twice")
-        return {client: own for client, own in positions.items() if own}
+        return {client: own for client, own in positions.values() if own}
 
     def _checked(self, ttl: float | None) -> Client:
         """The client of the first group. Raises ClientClosed, and ConfigError for a bad ``ttl``."""
         client = next(iter(self._clients.values()))
-        client.check_open()
+        client._core.check_open()
         if ttl is not None:
-            client.check_ttl(ttl)
+            client._core.check_ttl(ttl)
         return client
 
     def _connecting(self, timeout: float | None) -> Iterator[tuple[Client, float]]:
         """Each group's client, and the seconds left to wait for it. All groups connect from the start."""
-        timeout = self._checked(None).connect_seconds(timeout)
+        timeout = self._checked(None)._core.connect_seconds(timeout)
         for client in self._clients.values():
-            client.masters.connector.start()
+            client._core.masters.connector.start()
         end = time.monotonic() + timeout
         for client in self._clients.values():
             yield client, max(0.0, end - time.monotonic())
@@ -238,7 +240,7 @@ def new_batches(clients: Iterable[Client], completion: Completion) -> dict[Clien
 def end_batches(batches: Mapping[Client, UnfinishedBatch]) -> None:
     """Forget batches that were undone."""
     for client, batch in batches.items():
-        end_batch(client, batch)
+        end_batch(client._core, batch)
 
 
 def restore_order(into: list[Any], positions: Sequence[int], values: Sequence[Any]) -> None:

@@ -38,9 +38,10 @@ from ..locks.rlock import RLock
 from ..locks.rwlock import ReadWriteLock, new_downgrade
 from ..locks.semaphore import semaphore_kind
 from ..locks.single_run import SINGLE_RUN_REFUSES
+from .core import ThreadCore
 from .leader import Leader
 from .operations import acquire, clean_up, exit_lock, release, run
-from .renewal import LossEvent, ThreadRenewal, thread_auto_extension
+from .renewal import LossEvent, thread_auto_extension
 from .single_run import SingleRun
 
 P = ParamSpec("P")
@@ -208,8 +209,8 @@ class Lock(LockState):
     def _exit(self, error: BaseException | None) -> None:
         lease = self._lease
         try:
-            body = self.end_body(threading.get_ident())
-            if self.in_another_body(lease):
+            body = self._end_body(threading.get_ident())
+            if self._in_another_body(lease):
                 lease = None
             alive = lease is not None and release(self, self._core.masters, lease)
         except BaseException:  # a signal handler raised, perhaps before the release began
@@ -219,7 +220,7 @@ class Lock(LockState):
 
     def _drop(self, lease: Lease | None) -> None:
         """Release the lease of a body that a signal handler ended, unless it is that of another body."""
-        if lease is not None and not self.in_another_body(lease, threading.get_ident()):
+        if lease is not None and not self._in_another_body(lease, threading.get_ident()):
             release(self, self._core.masters, lease)
             remove_bodies_of(self._bodies or [], lease)
 
@@ -299,12 +300,13 @@ class FastRedlock(BaseClient):
         clock: The lease clock: seconds that also count while the machine sleeps.
     """
 
-    _renewal: ThreadRenewal | None = None
+    _core: ThreadCore
+    _core_class = ThreadCore
 
     @functools.cached_property
     def _plain(self) -> bool:
         """Whether ``lock`` without options makes a plain lock. A subclass may make other locks."""
-        return self.plain_locks and type(self).lock is FastRedlock.lock
+        return self._core.plain_locks and type(self).lock is FastRedlock.lock
 
     def lock(
         self,
@@ -369,10 +371,10 @@ class FastRedlock(BaseClient):
         """
         if unknown:
             refuse_unknown("lock()", unknown, FastRedlock.lock)
-        auto_extension = thread_auto_extension(self, auto_extend, on_lost, max_hold)
-        lock_kind = self.lock_kind(resource, fencing, fair, token)
+        auto_extension = thread_auto_extension(self._core, auto_extend, on_lost, max_hold)
+        lock_kind = self._core.lock_kind(resource, fencing, fair, token)
         options = timeout, max_extensions, auto_extension, release_at_exit, owner, label
-        return self._class_of(Lock)(self, resource, lock_kind, ttl, *options)
+        return self._class_of(Lock)(self._core, resource, lock_kind, ttl, *options)
 
     def rwlock(
         self, resource: Resource, ttl: float | None = None, **options: Unpack[KindOptions[Lock]]
@@ -392,7 +394,7 @@ class FastRedlock(BaseClient):
         """
         options = check_kind_options(options, FastRedlock.rwlock, KindOptions)
         make = functools.partial(self._of_kind, resource, ttl, options)
-        return ReadWriteLock(self.check_key(resource), self.policy, make)
+        return ReadWriteLock(self._core.check_key(resource), self._core.policy, make)
 
     def semaphore(
         self, resource: Resource, permits: int, ttl: float | None = None, **options: Unpack[KindOptions[Lock]]
@@ -411,13 +413,13 @@ class FastRedlock(BaseClient):
             ConfigError: An invalid name, number of permits, ttl or option.
         """
         options = check_kind_options(options, FastRedlock.semaphore, KindOptions)
-        lock_kind = semaphore_kind(self.check_key(resource), permits, self.policy)
+        lock_kind = semaphore_kind(self._core.check_key(resource), permits, self._core.policy)
         return self._of_kind(resource, ttl, options, lock_kind)
 
     def _of_kind(
         self, resource: Resource, ttl: float | None, options: KindOptions[Lock], lock_kind: LockKind
     ) -> Lock:
-        return self.lock(resource, ttl, **options).with_kind(lock_kind)
+        return self.lock(resource, ttl, **options)._with_kind(lock_kind)
 
     def rlock(
         self,
@@ -457,7 +459,7 @@ class FastRedlock(BaseClient):
             "auto_extend": auto_extend, "on_lost": on_lost, "max_hold": max_hold,
             "release_at_exit": release_at_exit, "label": label, "owner": owner,
         }  # fmt: skip
-        return RLock(self, self.lock, resource, ttl, min_validity, options, ThreadOwner())
+        return RLock(self._core, self.lock, resource, ttl, min_validity, options, ThreadOwner())
 
     def multilock(
         self,
@@ -489,10 +491,10 @@ class FastRedlock(BaseClient):
             ConfigError: No resource, a duplicate, or an invalid name, ttl or option.
         """
         refuse_unknown("multilock()", unknown, FastRedlock.multilock)
-        auto_extension = thread_auto_extension(self, auto_extend, on_lost, max_hold)
-        lock_kind = multi_lock_kind(self, resources)
+        auto_extension = thread_auto_extension(self._core, auto_extend, on_lost, max_hold)
+        lock_kind = multi_lock_kind(self._core, resources)
         options = timeout, max_extensions, auto_extension, release_at_exit, owner, label
-        return self._class_of(Lock)(self, tuple(resources), lock_kind, ttl, *options)
+        return self._class_of(Lock)(self._core, tuple(resources), lock_kind, ttl, *options)
 
     def leader(
         self,
@@ -536,7 +538,7 @@ class FastRedlock(BaseClient):
             ConfigError: An invalid name, ttl or option.
         """
         refuse_unknown("leader()", unknown, FastRedlock.leader)
-        return Leader(self, self.lock, name, ttl, notice, identity, on_elected, on_lost)
+        return Leader(self._core, self.lock, name, ttl, notice, identity, on_elected, on_lost)
 
     def acquire(
         self, resource: Resource, ttl: float | None = None, blocking: bool = True, timeout: float = -1
@@ -554,7 +556,9 @@ class FastRedlock(BaseClient):
             ClientClosed: The client is closed.
         """
         plain = self._plain
-        lock = plain_lock(self._class_of(Lock), self, resource, ttl) if plain else self.lock(resource, ttl)
+        lock = (
+            plain_lock(self._class_of(Lock), self._core, resource, ttl) if plain else self.lock(resource, ttl)
+        )
         return lock if lock.acquire(blocking, timeout) else None
 
     def acquire_many(self, resources: ListOf[Resource], ttl: float | None = None) -> list[Lock | None]:
@@ -577,13 +581,13 @@ class FastRedlock(BaseClient):
         self, resources: ListOf[Resource], ttl: float | None, part: UnfinishedBatch | None = None
     ) -> list[Lock | None]:
         """As ``acquire_many``, perhaps as a part of the call of a sharded client."""
-        operation = AcquireMany(self, self._class_of(Lock), resources, ttl, part)
+        operation = AcquireMany(self._core, self._class_of(Lock), self.lock, resources, ttl, part)
         try:
-            locks: list[Lock | None] = run(operation, self.masters)
+            locks: list[Lock | None] = run(operation, self._core.masters)
             return locks
         except BaseException:
             if operation.outcome is not None:  # a signal handler raised after it had ended
-                clean_up(operation, self.masters)
+                clean_up(operation, self._core.masters)
             raise
 
     def release_many(self, locks: Sequence[Lock]) -> list[bool]:
@@ -599,14 +603,14 @@ class FastRedlock(BaseClient):
         """
         held = None
         try:
-            held = leases_of(self, locks)
-            released: list[bool] = run(ReleaseMany(self, locks, held), self.masters)
+            held = leases_of(self._core, locks)
+            released: list[bool] = run(ReleaseMany(self._core, locks, held), self._core.masters)
             return released
         except ConfigError:
             raise
         except BaseException:  # a signal handler raised, perhaps before it began
             left = None if held is None else not_released(held)
-            run(ReleaseMany(self, locks, left), self.masters)
+            run(ReleaseMany(self._core, locks, left), self._core.masters)
             raise
 
     def extend_many(self, locks: Sequence[Lock], ttl: float | None = None) -> list[bool]:
@@ -623,7 +627,7 @@ class FastRedlock(BaseClient):
             ConfigError: A duplicate, an object that is no lock of this client, or an invalid ttl.
             ClientClosed: The client is closed.
         """
-        extended: list[bool] = run(new_extend_many(self, locks, ttl), self.masters)
+        extended: list[bool] = run(new_extend_many(self._core, locks, ttl), self._core.masters)
         return extended
 
     def synchronized(
@@ -727,12 +731,12 @@ class FastRedlock(BaseClient):
             ConfigError: An invalid name.
             ClientClosed: The client is closed.
         """
-        self.check_open()
-        key = self.check_key(resource)
-        if not self.client_state.ready:
+        self._core.check_open()
+        key = self._core.check_key(resource)
+        if not self._core.client_state.ready:
             self.connect()
-        votes = run(Procedure(procedures.exists(self.policy, key)), self.masters)
-        return is_locked(self, resource, votes)
+        votes = run(Procedure(procedures.exists(self._core.policy, key)), self._core.masters)
+        return is_locked(self._core, resource, votes)
 
     def connect(self, timeout: float | None = None) -> bool:
         """Wait until a quorum of masters is connected. False: ``timeout`` seconds passed before.
@@ -748,8 +752,8 @@ class FastRedlock(BaseClient):
                 (``check_masters``), or fewer servers than a quorum are distinct.
             ClientClosed: The client is closed.
         """
-        self.check_open()
-        return self.masters.wait_for_quorum(self.connect_seconds(timeout))
+        self._core.check_open()
+        return self._core.masters.wait_for_quorum(self._core.connect_seconds(timeout))
 
     def reconfigure(
         self,
@@ -783,11 +787,11 @@ class FastRedlock(BaseClient):
             QuorumUnavailable: No quorum of a list voted in time.
             ClientClosed: The client is closed; or this is a child of fork, and its parent continues the call.
         """
-        seconds = self.connect_seconds(timeout)
-        change = self.change_of(masters, joint_with)
+        seconds = self._core.connect_seconds(timeout)
+        change = self._core.change_of(masters, joint_with)
         try:
             change.begin()
-            self.masters.wait_for(change.conditions(seconds))
+            self._core.masters.wait_for(change.conditions(seconds))
             change.finish()
         finally:
             change.end()
@@ -802,23 +806,7 @@ class FastRedlock(BaseClient):
             >>> with FastRedlock(urls) as client:    # closes the client at the end
             ...     client.acquire("orders:42")
         """
-        self.masters.close()
-        if self._renewal is not None:
-            self._renewal.end()
-
-    def _waits_for_itself(self, key: bytes) -> bool:
-        me, now = threading.get_ident(), self.policy.clock()
-        return any(
-            lease.key == key and lease.thread == me and now < lease.deadline
-            for lease in list(self.client_state.held)
-        )
-
-    def renewal(self) -> ThreadRenewal:
-        """The background renewal of this client, one for each process."""
-        with self.client_state.mutex:
-            if self._renewal is None or self._renewal.generation != self.client_state.generation():
-                self._renewal = ThreadRenewal(self)
-            return self._renewal
+        self._core.close()
 
     def __enter__(self, /) -> Self:
         return self

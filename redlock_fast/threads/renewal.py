@@ -14,7 +14,7 @@ from ..algorithm.lease import Lease
 from ..algorithm.renewal_schedule import FIRST_PAUSE
 from ..engine.signals import restore_signals, signals_blocked
 from ..locks.auto_extend import AutoExtended, AutoExtension, OnLost, Renewal, longest_hold
-from ..locks.client_base import BaseClient
+from ..locks.client_core import ClientCore
 from ..locks.config import CLIENT_DEFAULT
 from ..locks.decorated import check_callback
 from ..locks.loss import TrueWhenSet
@@ -37,7 +37,7 @@ class LossEvent(TrueWhenSet, threading.Event):
 class ThreadRenewal(Renewal):
     """Renewal in a thread. The first lease starts it; it ends with the client, or after IDLE_TIMEOUT."""
 
-    def __init__(self, core: BaseClient) -> None:
+    def __init__(self, core: ClientCore) -> None:
         super().__init__(core)
         self._thread: threading.Thread | None = None
         self._signal_mask: Any = None  # the signals that the thread blocked before it blocked all

@@ -667,18 +667,22 @@ KINDS = [
         ),
         (
             "interrupted-end-releases-for-another-body",
-            "not self.in_another_body(lease, threading",
+            "not self._in_another_body(lease, threading",
             "lease is (threading",
         ),
         ("interrupted-end-leaves-its-body", "remove_bodies_of(self._bodies or [], lease)", "pass"),
-        ("interrupted-batch-releases-for-another-thread", "            held = leases_of(self, locks)\n", ""),
+        (
+            "interrupted-batch-releases-for-another-thread",
+            "            held = leases_of(self._core, locks)\n",
+            "",
+        ),
     ),
     *of(
         "redlock_fast/locks/lock_state.py",
         judges("real/threads/operations"),
         (
             "body-begins-after-its-lease-is-seen",
-            "        if body is not None:\n            self.give_lease(body, lease)\n        lease.at_exit",
+            "        if body is not None:\n            self._give_lease(body, lease)\n        lease.at_exit",
             "        lease.at_exit",
         ),
     ),
@@ -692,7 +696,7 @@ KINDS = [
     *of(
         "redlock_fast/locks/operations.py",
         judges("real/threads/operations", "real/locks/handover"),
-        ("a-lease-that-ended-meanwhile-is-no-loss", "lock.note_loss(ended)", "pass"),
+        ("a-lease-that-ended-meanwhile-is-no-loss", "lock._note_loss(ended)", "pass"),
         (
             "an-interrupted-token-release-is-not-undone",
             "            self.of_token = True\n",
@@ -700,7 +704,7 @@ KINDS = [
         ),
         (
             "an-interrupted-take-over-is-not-renewed",
-            "self.lock.undo_take_over(self.handover, self.lease)",
+            "self.lock._undo_take_over(self.handover, self.lease)",
             "pass",
         ),
         ("a-released-token-is-taken-over", "        if self.handover.released:\n", "        if False:\n"),
@@ -751,7 +755,7 @@ KINDS = [
     Mutant(
         "interrupted-batch-stays-held",
         "redlock_fast/threads/client.py",
-        "            run(ReleaseMany(self, locks, left), self.masters)\n            raise",
+        "            run(ReleaseMany(self._core, locks, left), self._core.masters)\n            raise",
         "            raise",
         "tests/real/threads/test_operations.py::test_a_batch_that_is_interrupted_is_released",
     ),
@@ -1099,9 +1103,7 @@ LUA = [
         ("no-turn-passed-on", "redis.call('del',wait_key(place),wait_key(", "redis.call('del',place,("),
         (
             "queue-left-with-the-entry",
-            "redis.call('zrem',queue,place)\n"
-            "redis.call('zrem',entries,place)\n"
-            "redis.call('del'",
+            "redis.call('zrem',queue,place)\nredis.call('zrem',entries,place)\nredis.call('del'",
             "redis.call('del'",
         ),
     ),
@@ -1746,7 +1748,7 @@ MEASURED = [
         ),
         (
             "a-failed-take-over-releases",
-            """if not isinstance(error, RedlockError) and self.lease not in (None, before):
+            """if not isinstance(error, RedlockError) and self._lease not in (None, before):
                     await base.release(self)
 """,
             """if True:
@@ -1774,15 +1776,15 @@ MEASURED = [
         ("counts-of-the-exit-are-lost", "atexit.register(_write_last, weakref.ref(self))", "pass"),
     ),
     *of(
-        "redlock_fast/locks/client_base.py",
+        "redlock_fast/locks/client_core.py",
         judges("unit/exporters/durations"),
         ("labels-without-bound", "if len(self._labels) <= MAX_LABELS:", "if True:"),
     ),
     Mutant(
         "locks-of-a-batch-are-not-measured",
         "redlock_fast/threads/client.py",
-        "AcquireMany(self, self._class_of(Lock), resources, ttl, part)",
-        "AcquireMany(self, Lock, resources, ttl, part)",
+        "AcquireMany(self._core, self._class_of(Lock), self.lock,",
+        "AcquireMany(self._core, Lock, self.lock,",
         judges("real/exporters/telemetry"),
     ),
 ]

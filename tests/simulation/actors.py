@@ -166,7 +166,7 @@ class User:
         return self.witness.holds_now(hold, lease, lock.remaining())
 
     def extend(self, lock: LockState, hold: Hold) -> Generator[Any, Any, None]:
-        world, lease = self.world, lock.lease
+        world, lease = self.world, lock._lease
         if lease is None:
             return  # renewal found it lost
         more = lock_calls.extend(lock, EXTENSIONS[world.draw(len(EXTENSIONS))] * lock.ttl)
@@ -189,9 +189,9 @@ class User:
         except Interrupted:
             yield from self.release(taken, None)
             raise
-        assert taken.lease is not None
+        assert taken._lease is not None
         self.world.counts["taken over"] += 1
-        return taken, self._holds(taken, taken.lease)
+        return taken, self._holds(taken, taken._lease)
 
     def _extend(self, lock: LockState, lease: Lease, hold: Hold, more: Script) -> Script:
         process, world = self.process, self.world
@@ -242,12 +242,12 @@ class User:
                 world.counts["contended"] += not granted
                 if granted:
                     lock = rlock._require_owned().lock
-                    hold = self._holds(lock, lock.lease)
+                    hold = self._holds(lock, lock._lease)
                     for _ in range(1 + world.draw(3)):
                         yield self.hold_time(lock)
                         wanted = EXTENSIONS[world.draw(len(EXTENSIONS))] * ttl
                         more = rlock.acquire(ttl=wanted).__await__()
-                        yield from self._extend(lock, lock.lease, hold, more)
+                        yield from self._extend(lock, lock._lease, hold, more)
             except QuorumUnavailable:
                 world.counts["unavailable"] += 1
             except Interrupted:
@@ -298,7 +298,7 @@ class User:
     def _acquire_many(self, chosen: list[bytes], ttl: float) -> Generator[Any, Any, dict[LockState, Hold]]:
         process, counts, began = self.process, self.world.counts, self._begin()
         try:
-            locks = yield from performed(AcquireMany(process.core, LockState, chosen, ttl))
+            locks = yield from performed(AcquireMany(process.core, LockState, self.lock, chosen, ttl))
         except QuorumUnavailable:
             counts["unavailable"] += 1
             return {}
@@ -308,19 +308,19 @@ class User:
         held = {}
         for lock in locks:
             if lock is not None:
-                lease = lock.lease
+                lease = lock._lease
                 assert isinstance(lease, Lease)
                 held[lock] = self._holds(lock, lease)
         return held
 
     def _extend_many(self, held: dict[LockState, Hold], ttl: float) -> Script:
         process, world = self.process, self.world
-        old = {lock: lock.lease.deadline for lock in held if lock.lease}
+        old = {lock: lock._lease.deadline for lock in held if lock._lease}
         began, asked_at = self._begin(), world.now
         done = yield from performed(new_extend_many(process.core, list(held), ttl * (1 + world.draw(2))))
         self._took("extend_many", began, max(began[0], *old.values()) - began[0])
         for (lock, hold), extended in zip(held.items(), done, strict=True):
-            lease = lock.lease
+            lease = lock._lease
             assert lease is not None
             if extended:
                 self.witness.prolongs(hold, asked_at, process.true_time(lease.deadline))

@@ -19,7 +19,7 @@ from redlock_fast.algorithm.local_queue import LocalQueue
 from redlock_fast.algorithm.master_lists import MasterLists
 from redlock_fast.algorithm.policy import Policy
 from redlock_fast.engine.contract import Votes
-from redlock_fast.locks.client_base import BaseClient
+from redlock_fast.locks.client_core import ClientCore
 from redlock_fast.masters.client_state import ClientState
 from redlock_fast.masters.restart_guard import Guard
 from redlock_fast.wire.commands import Verb
@@ -95,7 +95,7 @@ class SimulatedMasters:
         """Masters are connected again as soon as they can be, here."""
 
 
-class SimulatedClient(BaseClient):
+class SimulatedClient(ClientCore):
     """A client's settings and counters, without its connections."""
 
     def __init__(self, policy: Policy, max_ttl: float) -> None:

@@ -27,7 +27,7 @@ from redlock_fast.algorithm.quorum import drift
 from redlock_fast.engine.contract import NO_REPLY, Votes
 from redlock_fast.engine.pure.request import PendingRequest
 from redlock_fast.engine.pure.subscriptions import Subscriptions
-from redlock_fast.locks import client_base as _core
+from redlock_fast.locks import client_core as _core
 from redlock_fast.locks.lock_state import LockState
 from redlock_fast.masters.restart_guard import Guard
 from redlock_fast.wire import dialect as _dialect

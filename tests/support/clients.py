@@ -13,6 +13,7 @@ import pytest
 from support.event_loops import LOOPS, MakeLoop
 
 from redlock_fast import AsyncFastRedlock, AsyncLeader, AsyncLock
+from redlock_fast.aio.core import LoopCore
 from redlock_fast.aio.single_run import AsyncSingleRun
 
 #: Seconds. More than any call takes.
@@ -58,12 +59,16 @@ async def _others() -> set[asyncio.Task[Any]]:
 class Blocking:
     """A client, lock or leader for asyncio, to be called as one for threads."""
 
-    def __init__(self, target: AsyncFastRedlock | AsyncLock | AsyncLeader, loop: LoopThread) -> None:
+    def __init__(
+        self, target: AsyncFastRedlock | AsyncLock | AsyncLeader | LoopCore, loop: LoopThread
+    ) -> None:
         self.target = target
         self._loop = loop
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.target, name)
+        if isinstance(value, LoopCore):
+            return Blocking(value, self._loop)
         if not inspect.ismethod(value):
             return value
 

@@ -28,7 +28,9 @@ def values(client: Any, *requests: Request) -> list[tuple[int, ...]]:
     """What every master of a client for threads says to these, one after the other."""
     answers = []
     for request in requests:
-        answers += run(Procedure(_once(request, client.policy.voters.lists.masters)), client.masters)
+        answers += run(
+            Procedure(_once(request, client._core.policy.voters.lists.masters)), client._core.masters
+        )
     return [votes.values for votes in answers]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import redis
+from support.inside import core_of
 from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually
 
@@ -48,7 +49,7 @@ class UnreliableDay:
             self.proxies[number].deaf = True
         for client in self.clients:
             # A quorum of all five needs three of these four.
-            client.policy.node_timeout = HASTY if len(deaf) > 1 else PATIENT
+            core_of(client).policy.node_timeout = HASTY if len(deaf) > 1 else PATIENT
         try:
             yield
         finally:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import redis
+from support.inside import core_of
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast import FastRedlock
@@ -35,8 +36,8 @@ class HeldUp:
     def __init__(self, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = threading.Event()
         self.go_on = threading.Event()
-        self._engine = client.masters.engine
-        monkeypatch.setattr(client.masters, "engine", self)
+        self._engine = core_of(client).masters.engine
+        monkeypatch.setattr(core_of(client).masters, "engine", self)
 
     def exchange(self, requests: Any, need: Any, *more: Any) -> Any:
         if need and not self.begun.is_set():

@@ -12,6 +12,7 @@ import redis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+from support.inside import core_of
 from support.proxy import Proxy
 from support.thorough import amount
 from support.waiting import DEADLINE, eventually
@@ -60,7 +61,7 @@ class UnreliableMasters:
 
     def _settled(self) -> bool:
         for client in self.clients:
-            client.masters.engine.maintain()  # replies are read in the next exchange
+            core_of(client).masters.engine.maintain()  # replies are read in the next exchange
         health = [one for client in self.clients for one in client.health()[:ALIVE]]
         return all(one.state == "connected" and not one.pending for one in health)
 

@@ -45,7 +45,7 @@ def wait_for_all(client: FastRedlock) -> None:
 
     for number in range(20):
         threading.Thread(target=wait, args=(f"many:{number}",), daemon=True).start()
-    while len(client.policy.local_queue.waiting) < 20:
+    while len(client._core.policy.local_queue.waiting) < 20:
         time.sleep(0.001)
 
 
@@ -107,7 +107,7 @@ def end_jobs(client: FastRedlock) -> None:
     """Daemon threads leave their jobs when the end of the process has closed the client, and go on."""
 
     def until_closed() -> None:
-        while not client.client_state.closed:
+        while not client._core.client_state.closed:
             time.sleep(0.001)
 
     def body(begun: threading.Event) -> None:

@@ -31,7 +31,7 @@ def main(engine: str, log: str, period: str, *urls: str) -> None:
                 client.single_run("job", once_per=once_per, auto_extend=once_per is None) as lock,
             ):
                 if lock is not None:
-                    lasts = deadline(0.0, options["ttl"], client.policy.drift_factor)
+                    lasts = deadline(0.0, options["ttl"], client._core.policy.drift_factor)
                     asked = lease_clock() + lock.remaining() - lasts
                     with open(log, "a") as file:
                         file.write(f"{lease_clock()} {asked} {os.getpid()}\n")

@@ -33,7 +33,7 @@ def check_settings(app_configs: Any, **_: Any) -> list[CheckMessage]:
         hint = "Use an odd number of masters."
         text = f"{masters} masters tolerate no more failures than {masters - 1}."
         found.append(Warning(text, hint=hint, id="redlock_fast.W002"))
-    if made.timeout is None:
+    if made._core.timeout is None:
         text = f"settings.{SETTING} has no timeout: a request waits as long as another one holds its lock."
         hint = f'Set settings.{SETTING}["timeout"] to some seconds, less than the server in front waits.'
         found.append(Warning(text, hint=hint, id="redlock_fast.W003"))
@@ -47,12 +47,12 @@ def check_masters(app_configs: Any, **_: Any) -> list[CheckMessage]:
         made = client()
     except (ConfigError, TypeError):
         return []  # check_settings reports it
-    end = time.monotonic() + made.connect_timeout
+    end = time.monotonic() + made._core.connect_timeout
     found: list[CheckMessage] = []
     if not made.connect():
         text = "No quorum of masters can be reached: no lock is granted."
         found.append(Error(text, id="redlock_fast.E002"))
-    made.masters.wait_until_tried(max(0.0, end - time.monotonic()))
+    made._core.masters.wait_until_tried(max(0.0, end - time.monotonic()))
     for one in made.health():
         if one.state != "connected":
             text = f"Master {one.name} is {one.state}. {one.error}".strip()

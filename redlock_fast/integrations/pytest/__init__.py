@@ -81,7 +81,7 @@ def client(config: pytest.Config, urls: list[str], options: dict[str, Any]) -> I
     """A client that is connected to all masters."""
     with FastRedlock(urls, **_options(config, options)) as one:
         one.connect()
-        deadline = time.monotonic() + one.connect_timeout
+        deadline = time.monotonic() + one._core.connect_timeout
         while any(master.state != "connected" for master in one.health()) and time.monotonic() < deadline:
             time.sleep(0.001)
         yield one
@@ -97,7 +97,7 @@ def async_client(
     try:
         yield one
     finally:
-        binding = one.bound
+        binding = one._core.bound
         if binding is None or binding.loop.is_closed():
             asyncio.run(one.close())
         else:  # between the test and the end of its loop

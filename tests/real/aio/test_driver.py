@@ -11,6 +11,7 @@ import pytest
 import redis
 from support.clocks import Jumping
 from support.event_loops import at_full_strength, clean, on_loops, until
+from support.inside import core_of
 from support.keys import TTL, calls, occupy, paused, sizes, values, wipe
 from support.one_exchange import one_exchange
 from support.waiting import DEADLINE
@@ -118,7 +119,7 @@ async def test_refused_once(valkey: Masters, aclient: MakeAio, raw: Raw) -> None
         occupy(nodes, "taken")
         lock = c.lock("taken", TTL)
         task = asyncio.create_task(lock.acquire())
-        await until(lambda: bool(c.policy.local_queue.waiting) or task.done(), "it waits")
+        await until(lambda: bool(core_of(c).policy.local_queue.waiting) or task.done(), "it waits")
         asked = sum(calls(nodes, "set"))
         assert await c.lock("taken", TTL, timeout=0.1).acquire() is False
         assert sum(calls(nodes, "set")) == asked, "a later caller has to queue"
@@ -177,7 +178,7 @@ async def test_electorate_changed(valkey: Masters, aclient: MakeAio, trusted: in
         await at_full_strength(c)
         lock = c.lock("guarded", TTL)
         async with asked(valkey, lock) as task:
-            c.policy.voters.mask = (1 << trusted) - 1
+            core_of(c).policy.voters.mask = (1 << trusted) - 1
         if trusted == 3:
             assert await task is True
             assert await lock.release() is True
@@ -185,7 +186,7 @@ async def test_electorate_changed(valkey: Masters, aclient: MakeAio, trusted: in
             with pytest.raises(QuorumUnavailable):
                 await task
         await clean(valkey)
-        c.policy.voters.mask = 0b11111
+        core_of(c).policy.voters.mask = 0b11111
         await reusable(lock)
 
 
@@ -257,7 +258,7 @@ async def test_closed_during_the_exchange(valkey: Masters, aclient: MakeAio) -> 
     lock = c.lock("closed", TTL)
     async with asked(valkey, lock) as task:
         closing = asyncio.create_task(c.close())
-        await until(lambda: c.client_state.closed, "it is being closed")
+        await until(lambda: core_of(c).client_state.closed, "it is being closed")
     await closing
     with contextlib.suppress(ClientClosed, QuorumUnavailable):
         assert await task is True, "it was answered before"
@@ -267,8 +268,8 @@ async def test_closed_during_the_exchange(valkey: Masters, aclient: MakeAio) -> 
 
 def all_asked_have(nodes: list[redis.Redis], lock: AsyncLock) -> bool:
     """Whether each master that was asked has the token. One that lags was not."""
-    assert lock.lease
-    asked = [node for number, node in enumerate(nodes) if lock.lease.sent >> number & 1]
+    assert lock._lease
+    asked = [node for number, node in enumerate(nodes) if lock._lease.sent >> number & 1]
     assert len(asked) >= 3
     return values(asked, "token") == [lock.token] * len(asked)
 
@@ -343,7 +344,7 @@ async def test_a_destroyed_body_keeps_the_lease_of_another_one(valkey: Masters, 
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda *_: None)  # it says that a pending task was destroyed
         task = loop.create_task(stop_for_ever())
-        await until(lambda: sizes(valkey) == [0] * 5 and lock.lease, "its lease has ended")
+        await until(lambda: sizes(valkey) == [0] * 5 and lock._lease, "its lease has ended")
         del task
         async with lock:
             await until(destroyed, "it is destroyed")
@@ -383,7 +384,7 @@ async def test_a_cancelled_release_leaves_a_later_lease(valkey: Masters, aclient
         await at_full_strength(c)
         lock = c.lock("later", 0.2)
         assert await lock.acquire()
-        first, lease = lock.token, lock.lease
+        first, lease = lock.token, lock._lease
         assert lease is not None
         lease.sent = 0b011  # as if the third had been away
         with paused(valkey, 1):
@@ -396,6 +397,6 @@ async def test_a_cancelled_release_leaves_a_later_lease(valkey: Masters, aclient
             release.cancel()
             await asyncio.wait({release})
             assert lock.token == second, "the second lease is released"
-            later = lock.lease
+            later = lock._lease
             assert later is not None
             assert later.released == 0, "a release of the second lease is sent"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.clocks import Jumping
 from support.event_loops import MakeLoop, at_full_strength, clean, each_loop, on_loops, run, until
+from support.inside import core_of
 from support.keys import names, paused, wipe
 from support.waiting import DEADLINE
 
@@ -113,7 +114,7 @@ def test_a_loop_closed_during_an_extension(
         lock = await held(c, "kept", on_lost=recorder)
         with paused(valkey, 0, 1, 2):
             clock.jump(THIRD)
-            await until(lambda: c.renewal()._task, "it is being extended")
+            await until(lambda: core_of(c).renewal()._task, "it is being extended")
         return lock
 
     async def second() -> None:
@@ -146,9 +147,9 @@ def test_a_loop_closed_before_an_extension(
 
     lock = loop.run_until_complete(held(c, "kept", on_lost=recorder))
     clock.jump(THIRD)
-    assert c._renewal
-    c._renewal._on_timer()  # between two turns of the loop: the task that it makes does not begin
-    assert c._renewal._task
+    assert core_of(c)._renewal
+    core_of(c)._renewal._on_timer()  # between two turns of the loop: the task that it makes does not begin
+    assert core_of(c)._renewal._task
     loop.close()
     run(second, make_loop)
     assert recorder.losses == []
@@ -195,7 +196,9 @@ async def test_its_task_is_cancelled_before_its_first_step(
         await at_full_strength(c)
         lock = await held(c, "kept", on_lost=recorder)
         clock.jump(THIRD)
-        while not (task := c.renewal()._task):  # this task goes on right after the timer that makes it
+        while not (
+            task := core_of(c).renewal()._task
+        ):  # this task goes on right after the timer that makes it
             await asyncio.sleep(0)
         task.cancel()
         await renewed(c, 1)
@@ -216,7 +219,7 @@ async def test_a_timer_is_set_again_while_it_is_due(
         first = await held(c, "first", on_lost=recorder)
         clock.jump(THIRD)
         for _ in range(2):  # as two acquires do that are granted in one turn of a loop that was busy
-            c.renewal().wake_soon()
+            core_of(c).renewal().wake_soon()
         await renewed(c, 1)
         assert await first.release()
         await clean(masters)
@@ -253,7 +256,7 @@ async def test_abandoned_and_released(
             clock.jump(THIRD)
             await renewed(c, turn)
         assert c.stats().renewed == 3
-        assert len(c.renewal().schedule) == 1
+        assert len(core_of(c).renewal().schedule) == 1
         assert await stays.release()
     assert recorder.losses == []
 
@@ -266,7 +269,7 @@ async def test_closed(masters: Masters, aclient: MakeAio, clock: Jumping, record
         lock = await held(c, on_lost=recorder)
         with paused(masters, 0, 1, 2, 3, 4):
             clock.jump(THIRD)
-            await until(lambda: c.renewal()._task is not None, "an extension is under way")
+            await until(lambda: core_of(c).renewal()._task is not None, "an extension is under way")
             closing = asyncio.ensure_future(c.close())
             await asyncio.sleep(0.01)
         await closing
@@ -575,7 +578,7 @@ async def test_a_decorated_function_is_cancelled(
         @c.synchronized("kept", auto_extend=True, on_lost=recorder, max_extensions=0)
         async def work() -> None:
             clock.jump(THIRD)
-            holds = [hold for _, _, hold in c.renewal().schedule._ends]
+            holds = [hold for _, _, hold in core_of(c).renewal().schedule._ends]
             await until(lambda: all(hold.stopped for hold in holds), "no extension is allowed")
             clock.jump(TTL)
             await asyncio.sleep(DEADLINE)

@@ -13,6 +13,7 @@ import redis
 from support.cancelling import Aim
 from support.clocks import Jumping
 from support.event_loops import at_full_strength, clean, on_loops, until
+from support.inside import core_of
 from support.keys import TTL, calls, nothing_left, values, wipe, with_keys
 from support.waiting import DEADLINE, PATIENT, eventually
 
@@ -149,7 +150,9 @@ async def test_calls_of_one_name_do_not_exclude_each_other(valkey: Masters, acli
             tasks = [asyncio.create_task(body()) for _ in range(2)]
             tasks.append(asyncio.create_task(job.acquire(timeout=DEADLINE)))
             if holders:
-                await until(lambda: [*map(len, c.masters.turns.waiting.values())] == [3], "all queue")
+                await until(
+                    lambda: [*map(len, core_of(c).masters.turns.waiting.values())] == [3], "all queue"
+                )
                 assert await job.acquire(blocking=False) is False
                 assert await job.acquire(timeout=0.05) is False
                 await holder.release()
@@ -170,7 +173,7 @@ async def test_a_cancelled_call_lets_the_next_one_of_its_name_acquire(
         assert await holder.acquire()
         job = c.rlock("r", TTL, timeout=0.3).owned_by("job")
         tasks = [asyncio.create_task(job.acquire(timeout=DEADLINE)) for _ in range(3)]
-        await until(lambda: [*map(len, c.masters.turns.waiting.values())] == [3], "all queue")
+        await until(lambda: [*map(len, core_of(c).masters.turns.waiting.values())] == [3], "all queue")
         with pytest.raises(ContendedTimeout, match="another call of its owner"):
             await job.__aenter__()
         tasks[0].cancel()
@@ -179,7 +182,7 @@ async def test_a_cancelled_call_lets_the_next_one_of_its_name_acquire(
         assert await tasks[2]
         assert job.depth == 1
         assert await job.release()
-        assert not c.masters.turns.waiting
+        assert not core_of(c).masters.turns.waiting
         await clean(valkey)
 
 
@@ -255,7 +258,7 @@ def test_a_task_that_is_destroyed_releases_it(
     eventually(destroyed, "it is destroyed")
     assert seen == [[0, 1, 2, 3, 4]]
     nothing_left(valkey)
-    c.masters.close()
+    core_of(c).masters.close()
 
 
 @on_loops

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from support.clocks import Jumping
 from support.event_loops import at_full_strength, clean, on_loops, until
+from support.inside import core_of
 from support.keys import paused, wipe
 from support.renewing import THIRD, TTL
 from support.waiting import DEADLINE
@@ -86,6 +87,6 @@ async def test_a_cancellation_after_the_job_keeps_the_lock(valkey: Masters, acli
         await until(
             lambda: all(int(master.ask("PTTL job")[1:]) > 500 * TTL for master in valkey), "each has the key"
         )
-        assert not c.client_state.held
+        assert not core_of(c).client_state.held
     for master in valkey:
         wipe(master)

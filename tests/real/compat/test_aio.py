@@ -14,6 +14,7 @@ import redis.asyncio
 from support.clocks import Jumping
 from support.event_loops import clean, on_loops, until
 from support.forking import exit_code, fork_child, needs_fork
+from support.inside import core_of
 from support.keys import OTHER_CLIENT, forget, occupy
 from support.renewing import THIRD
 from support.waiting import DEADLINE
@@ -96,7 +97,7 @@ async def test_aioredlock_extends_what_has_no_timeout(valkey: Masters, options: 
     manager = Aioredlock(valkey.urls, internal_lock_timeout=4.0, **options)
     await manager.lock("leader")
     (lock,) = await manager.get_active_locks()
-    lease = lock.held.lease
+    lease = lock.held._lease
     assert lease is not None
     await until(lambda: lease.extensions > 1, "it is extended")
     del lock
@@ -210,7 +211,7 @@ def test_aioredlock_sentinels(made: str, url: str) -> None:
     ],
 )
 def test_aioredlock_takes_each_form_of_a_connection(connection: Any, name: str) -> None:
-    assert Aioredlock([connection])._client.masters.connector.names() == [name]
+    assert core_of(Aioredlock([connection])._client).masters.connector.names() == [name]
 
 
 # --- pottery ------------------------------------------------------------------------------------------
@@ -363,7 +364,7 @@ async def test_a_dropped_object_does_not_end_the_extension(valkey: Masters, opti
         quorum_lock = redis_py.async_lock_class(valkey.urls, ttl=60.0, clock=clock, **options)
         lock = quorum_lock(redis.asyncio.Redis, "r")
         assert await lock.acquire()
-        return lock._held().lease
+        return lock._held()._lease
 
     lease = await asyncio.create_task(dropped())
     gc.collect()

@@ -16,6 +16,7 @@ import pytest
 import redis
 import redis.asyncio
 import valkey
+from support.inside import core_of
 from support.keys import nothing_left
 from support.peer_libraries import PeerLibrary, python_of
 from support.python_process import run_python
@@ -241,7 +242,7 @@ def test_each_loop_has_its_own_and_leaves_nothing(valkey: Masters) -> None:
             pass
         await aclose_all()
         await aclose_all()
-        return id(client.masters)
+        return id(core_of(client).masters)
 
     before = threading.active_count()
     assert asyncio.run(main())

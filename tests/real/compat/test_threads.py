@@ -16,6 +16,7 @@ import redis
 import valkey as valkey_py
 from support.clocks import Jumping
 from support.forking import exit_code, fork_child, needs_fork
+from support.inside import core_of
 from support.interruptions import interrupted
 from support.keys import OTHER_CLIENT, forget, nothing_left, occupy
 from support.moments import moments
@@ -221,7 +222,7 @@ def test_redlock_py_tries_as_often_as_configured(valkey: Masters, options: Optio
     locks = redlock_py_.Redlock(valkey.urls, retry_count=1_000_000, retry_delay=0.05, **options)
     occupy(raw(valkey), "r")
     waiting = start(lambda: locks.lock("r", 60_000))
-    eventually(lambda: locks._client.masters.connector.connected() == 0b11111, "it tries")
+    eventually(lambda: core_of(locks._client).masters.connector.connected() == 0b11111, "it tries")
     assert not waiting.done()
     forget(valkey)
     assert waiting.result(DEADLINE)
@@ -236,7 +237,9 @@ def test_redlock_py_says_when_masters_are_down(masters: Masters, options: Option
     nothing_left(masters)
     down = redlock_py_.Redlock([*masters.urls[:2], *DEAD], **impatient(options))
     down._client.connect(0.01)
-    eventually(lambda: down._client.masters.connector.connected().bit_count() == 2, "two are connected")
+    eventually(
+        lambda: core_of(down._client).masters.connector.connected().bit_count() == 2, "two are connected"
+    )
     with pytest.raises(redlock_py_.MultipleRedlockException, match="not connected") as caught:
         down.lock("r", 60_000)
     assert len(caught.value.errors) == 3
@@ -440,7 +443,7 @@ def test_redlock_plus_extends_by_itself(valkey: Masters, options: Options) -> No
     lock = redlock_plus.Lock("r", valkey.urls, ttl=2 * SHORT, **options)
     assert lock.acquire()
     assert lock._lock is not None
-    lease = lock._lock.lease
+    lease = lock._lock._lease
     assert lease is not None
     eventually(lambda: lease.extensions > 0, "it is extended")
     assert lock.release() is True
@@ -464,7 +467,7 @@ def test_a_dropped_object_does_not_end_the_extension(valkey: Masters, options: O
         assert plus.acquire()
         assert plain.acquire()
         held = [plus._lock, plain.local.lock, start(lambda: local.acquire() and local.local.lock).result()]
-        return [lock.lease for lock in held]
+        return [lock._lease for lock in held]
 
     leases = dropped()
     gc.collect()
@@ -811,7 +814,7 @@ def test_lock_class_without_a_timeout_lasts(valkey: Masters, options: Options) -
     kind = redis_py.lock_class(valkey.urls, ttl=2 * SHORT / 1000, **options)
     lock = kind(redis.Redis, "r")
     with lock:
-        lease = lock._held().lease
+        lease = lock._held()._lease
         assert lease is not None
         eventually(lambda: lease.extensions > 0, "it is extended")
         with pytest.raises(redis.exceptions.LockError, match="no timeout"):

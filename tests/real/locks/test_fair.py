@@ -12,6 +12,7 @@ import pytest
 import redis
 from support.engines import ONCE
 from support.event_loops import until
+from support.inside import core_of
 from support.keys import calls, forget_calls, nothing_left, wipe
 from support.kinds import claim_of, values
 from support.makers import MakeAio, MakeClient, MakePlain, Raw
@@ -46,9 +47,9 @@ def queue(node: redis.Redis, name: str = "r") -> list[bytes]:
 
 
 def place(lock: Lock) -> bytes:
-    assert lock.lease is not None
-    assert isinstance(lock.lease.lock_kind, FairKind)
-    return lock.lease.lock_kind.entry_token
+    assert lock._lease is not None
+    assert isinstance(lock._lease.lock_kind, FairKind)
+    return lock._lease.lock_kind.entry_token
 
 
 def waiting(nodes: list[redis.Redis], count: int) -> None:
@@ -223,7 +224,9 @@ def test_callers_of_one_client_share_one_place(
                 tasks += [asyncio.create_task(one(c, number)) for number in range(1, 30)]
                 thread = start(single)
                 await until(lambda: all(len(queue(node)) == 2 for node in nodes), "both clients wait")
-                await until(lambda: sum(map(len, c.policy.local_queue.waiting.values())) == 30, "all wait")
+                await until(
+                    lambda: sum(map(len, core_of(c).policy.local_queue.waiting.values())) == 30, "all wait"
+                )
                 assert [len(queue(node)) for node in nodes] == [2] * 5
             await asyncio.gather(*tasks)
             await asyncio.to_thread(thread.result, DEADLINE)
@@ -245,7 +248,9 @@ def test_callers_that_begin_together_share_one_place(
         async with aclient(masters, wait=wait) as c:
             async with c.lock("r", TTL):
                 tasks = [asyncio.create_task(c.lock("r", TTL, fair=True).acquire()) for _ in range(20)]
-                await until(lambda: sum(map(len, c.policy.local_queue.waiting.values())) == 20, "all wait")
+                await until(
+                    lambda: sum(map(len, core_of(c).policy.local_queue.waiting.values())) == 20, "all wait"
+                )
                 await until(lambda: all(queue(node) for node in nodes), "the first is in the queues")
                 most = max(len(queue(node)) for node in nodes)
                 for task in tasks[:5]:
@@ -255,7 +260,7 @@ def test_callers_that_begin_together_share_one_place(
                 for task in tasks[5:]:
                     task.cancel()
                 await asyncio.gather(*tasks[5:], return_exceptions=True)
-            assert c.policy.local_queue.waiting == {}
+            assert core_of(c).policy.local_queue.waiting == {}
 
     asyncio.run(main())
     assert most == 1
@@ -306,7 +311,9 @@ def test_cancelled_while_it_waits(masters: Masters, aclient: MakeAio, raw: Raw, 
     async def main() -> None:
         async with aclient(masters, wait=wait) as c, c.lock("r", TTL, fair=True):
             tasks = [asyncio.create_task(c.lock("r", TTL, fair=True).acquire()) for _ in range(3)]
-            await until(lambda: sum(map(len, c.policy.local_queue.waiting.values())) == 3, "they wait")
+            await until(
+                lambda: sum(map(len, core_of(c).policy.local_queue.waiting.values())) == 3, "they wait"
+            )
             for task in tasks:
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
@@ -324,7 +331,7 @@ def test_dies_while_it_waits(
     nodes, c = raw(masters), connected(masters)
     with held(c):
         other = connected(masters)
-        monkeypatch.setattr(other.policy.server_entries, "close", list)
+        monkeypatch.setattr(core_of(other).policy.server_entries, "close", list)
         monkeypatch.setattr(fair, "ENTRY_TTL", 0.5)
         trying = start(other.lock("r", TTL, fair=True).acquire)
         waiting(nodes, 1)

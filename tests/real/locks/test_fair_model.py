@@ -59,7 +59,7 @@ class Model(RuleBasedStateMachine):
 
     def in_queue(self) -> list[int]:
         """How many wait on each of the masters; a holder's place may still be there, too."""
-        held = self.lock.lease if self.lock else None
+        held = self.lock._lease if self.lock else None
         mine = held.lock_kind.entry_token if held and isinstance(held.lock_kind, fair.FairKind) else b""
         return [sum(one != mine for one in node.zrange("{r}:q", 0, -1)) for node in self.nodes]
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.clients import both_clients
 from support.clocks import Jumping
+from support.inside import core_of
 from support.keys import TTL, nothing_left, paused, values, wipe
 from support.makers import Raw
 from support.python_process import PythonProcess
@@ -202,13 +203,13 @@ def _confirmed(lock: Any) -> bool:
 def test_guarded_masters_confirm_nothing(masters: Masters, connected: MakeClient) -> None:
     """They may have forgotten another holder. Catches: votes that are counted as those of an extension."""
     _, two, token = pair(masters, connected)
-    mask = two.policy.voters.mask
-    two.policy.voters.mask = 0b00011
+    mask = core_of(two).policy.voters.mask
+    core_of(two).policy.voters.mask = 0b00011
     try:
         with pytest.raises(QuorumUnavailable):
             two.lock("job", token=token).extend()
     finally:
-        two.policy.voters.mask = mask
+        core_of(two).policy.voters.mask = mask
     assert two.lock("job", token=token).release()
 
 
@@ -223,7 +224,7 @@ def test_renewal_ends_here_and_begins_there(
     clock.jump(THIRD)
     renewed(two, 1)
     assert one.stats().renewed == 0
-    assert not one.client_state.held
+    assert not core_of(one).client_state.held
     clock.jump(THIRD)
     clock.jump(THIRD)
     renewed(two, 2)

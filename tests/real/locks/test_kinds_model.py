@@ -19,6 +19,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from support.inside import core_of
 from support.models import UnreliableDay, failed
 from support.thorough import amount
 from support.waiting import DEADLINE, eventually
@@ -118,7 +119,7 @@ class Model(RuleBasedStateMachine):
     def release(self, which: int, deaf: tuple[int, ...], many: bool) -> None:
         type(self).steps += 1
         lock = self.held.pop(which % len(self.held))
-        client = lock._core
+        client = next(one for one in self.day.clients if core_of(one) is lock._core)
         with self.day.losing(deaf):
             released = client.release_many([lock])[0] if many else lock.release()
         if len(deaf) < 2:
@@ -148,10 +149,10 @@ class ReadWriteModel(Model):
         return not self.alive if writes else not any(self.writing(one) for one in self.alive)
 
     def writing(self, lock: Any) -> bool:
-        return type(lock.lease.lock_kind) is Writer
+        return type(lock._lease.lock_kind) is Writer
 
     def forget(self, lock: Any) -> None:
-        mine = lock.lease.token + lock.lease.lock_kind.suffix
+        mine = lock._lease.token + lock._lease.lock_kind.suffix
         for node in self.day.nodes:
             if node.get(f"{{{self.name}}}:w") == mine:
                 node.delete(f"{{{self.name}}}:w")
@@ -159,7 +160,7 @@ class ReadWriteModel(Model):
                 node.zadd(f"{{{self.name}}}:r", {mine: 1})
 
     def has(self, node: Any, lock: Any) -> bool:
-        mine = lock.lease.token + lock.lease.lock_kind.suffix
+        mine = lock._lease.token + lock._lease.lock_kind.suffix
         return node.get(f"{{{self.name}}}:w") == mine or node.zscore(f"{{{self.name}}}:r", mine) is not None
 
     @rule(caller=caller, deaf=deafness, timeout=st.sampled_from([0.0, 0.02]))
@@ -199,10 +200,10 @@ class SemaphoreModel(Model):
     def forget(self, lock: Any) -> None:
         for node in self.day.nodes:
             if self.has(node, lock):
-                node.delete(lock.lease.lock_kind.key)
+                node.delete(lock._lease.lock_kind.key)
 
     def has(self, node: Any, lock: Any) -> bool:
-        return bool(node.get(lock.lease.lock_kind.key) == lock.lease.token)
+        return bool(node.get(lock._lease.lock_kind.key) == lock._lease.token)
 
     @rule(caller=caller, deaf=deafness, timeout=st.sampled_from([0.0, 0.02]))
     def enter(self, caller: int, deaf: tuple[int, ...], timeout: float) -> None:
@@ -211,7 +212,7 @@ class SemaphoreModel(Model):
     @invariant()
     def counted(self) -> None:
         assert len(self.alive) <= self.permits
-        assert len({lock.lease.lock_kind.key for lock in self.alive}) == len(self.alive), (
+        assert len({lock._lease.lock_kind.key for lock in self.alive}) == len(self.alive), (
             "one holder for a slot"
         )
         assert all(lock.locked() for lock in self.alive)

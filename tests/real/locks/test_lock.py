@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import redis
 from support.clients import both_clients
+from support.inside import core_of
 from support.keys import OTHER_CLIENT, calls, forget_calls, occupy, paused, values
 from support.makers import MakeClient
 from support.waiting import DEADLINE, PATIENT, answered, eventually, start
@@ -74,11 +75,11 @@ def until_empty(nodes: Nodes) -> None:
 @contextlib.contextmanager
 def brief(client: FastRedlock) -> Iterator[None]:
     """In this block the client waits for masters that do not answer, and not for long."""
-    client.policy.node_timeout = 0.2
+    core_of(client).policy.node_timeout = 0.2
     try:
         yield
     finally:
-        client.policy.node_timeout = PATIENT["node_timeout"]
+        core_of(client).policy.node_timeout = PATIENT["node_timeout"]
 
 
 def held(client: FastRedlock, resource: str | bytes = "r", ttl: float | None = None, **options: Any) -> Lock:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.clients import both_clients
+from support.inside import core_of
 from support.keys import TTL, calls, forget_calls, names, nothing_left, with_keys
 from support.makers import MakeClient, Raw
 from support.moments import at_moment
@@ -68,7 +69,7 @@ def test_parts_that_were_granted_are_undone(
             call.result(DEADLINE)
         eventually(lambda: not set(with_keys(masters[3:])), "at once, where it can")
     nothing_left(masters)
-    assert not c.client_state.batches
+    assert not core_of(c).client_state.batches
 
 
 class Scant(Proxy):
@@ -143,7 +144,7 @@ def test_a_part_that_is_sent_behind_its_release_is_undone(
         eventually(lambda: calls(nodes, "set") == [2 * PART] * 5, "the second part is executed")
 
     monkeypatch.setattr(operations, "perform", paused_exchange)
-    monkeypatch.setattr(c.masters, "engine", Draining(c.masters.engine, let_it_send))
+    monkeypatch.setattr(core_of(c).masters, "engine", Draining(core_of(c).masters.engine, let_it_send))
     call = start(lambda: c.acquire_many(names(2 * PART), TTL))
     assert begun.wait(DEADLINE)
     c.close()
@@ -196,7 +197,7 @@ def test_a_handler_that_closes_and_raises_leaves_nothing(valkey: Masters, connec
         found = at_moment(number, partial(acquire, c, []), close_and_raise, files.__contains__)
         if found:
             nothing_left(valkey)
-            assert not c.client_state.batches
+            assert not core_of(c).client_state.batches
         number += 1
     assert number > 20
 
@@ -206,5 +207,5 @@ def test_calls_that_returned_are_forgotten(valkey: Masters, connected: MakeClien
     c = connected(valkey)
     for number in range(10):
         assert all(c.acquire_many([f"{number}:{name}" for name in names(2 * PART)]))
-        assert not c.client_state.unfinished_batches()
-        assert len(c.client_state.batches) <= 1
+        assert not core_of(c).client_state.unfinished_batches()
+        assert len(core_of(c).client_state.batches) <= 1

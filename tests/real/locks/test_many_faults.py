@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import redis
 from support.event_loops import Plain
+from support.inside import core_of
 from support.keys import (
     OTHER_CLIENT,
     TTL,
@@ -165,7 +166,7 @@ def test_majority_hung_gives_all_back(masters: Masters, plain: MakePlain) -> Non
         eventually(lambda: [masters[n].ask("DBSIZE") for n in (1, 4)] == [":0"] * 2, "at once, where it can")
     nothing_left(masters)
     c.at_full_strength()
-    c.client.policy.node_timeout = PATIENT["node_timeout"]
+    core_of(c.client).policy.node_timeout = PATIENT["node_timeout"]
     assert c.release_many(all_granted(c, 100)) == [True] * 100
 
 

@@ -15,6 +15,7 @@ from support.clients import both_clients
 from support.clocks import Jumping
 from support.event_loops import Plain, until
 from support.forking import exit_code, fork_child, needs_fork
+from support.inside import core_of
 from support.keys import calls, forget_calls, names, nothing_left, occupy, paused, values, wipe
 from support.makers import MakeAio, MakeClient, Raw
 from support.proxy import Pipe, Proxy, fixed
@@ -321,7 +322,7 @@ def test_callers_of_one_client_that_want_the_same_wait_in_one_queue(
     async def main() -> None:
         async with aclient(masters) as c:
             assert other.acquire()
-            tasks, waiting = [], c.policy.local_queue.waiting
+            tasks, waiting = [], core_of(c).policy.local_queue.waiting
             for number in range(10):
                 tasks.append(asyncio.create_task(one(c, number)))
                 await until(lambda number=number: len(waiting.get((b"a", b"b"), ())) > number, "it waits")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import redis
 from support.clocks import Jumping
+from support.inside import core_of
 from support.keys import TTL, nothing_left, with_key
 from support.kinds import values, waiting_writers
 from support.makers import MakeClient, MakePlain, Raw
@@ -88,7 +89,7 @@ def test_a_writer_becomes_a_reader(masters: Masters, plain: MakePlain, raw: Raw)
 def test_a_round_of_a_writer_is_taken_back(masters: Masters, connected: MakeClient, raw: Raw) -> None:
     """Its vote goes, and its place stays. Catches: a place that is refused, so that the vote stays."""
     c = connected(masters)
-    writer, everywhere = Writer(b"r", b"60000"), c.policy.voters.lists.all
+    writer, everywhere = Writer(b"r", b"60000"), core_of(c).policy.voters.lists.all
     round_of = writer.acquire_request(b"token", b"60000", everywhere)
     assert values(c, round_of) == [(1,) * 5]
     nodes = raw(masters)
@@ -108,5 +109,5 @@ def test_renewal_holds_it(
     with rw.read() if kind == "reader" else rw.write() as lock, full(raw(masters)):
         for count in (1, 2, 3):
             clock.jump(THIRD)
-            eventually(lambda: lock.lease.extensions >= count, "it is extended")  # noqa: B023
+            eventually(lambda: lock._lease.extensions >= count, "it is extended")  # noqa: B023
     nothing_left(masters)

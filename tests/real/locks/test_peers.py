@@ -16,6 +16,7 @@ from types import FrameType
 
 import pytest
 import redis
+from support.inside import core_of
 from support.keys import paused, values, wipe
 from support.makers import MakeClient, Raw
 from support.proxy import Proxy, jitter
@@ -54,7 +55,7 @@ def at_full_strength(client: FastRedlock) -> None:
     client.connect()
 
     def strong() -> bool:
-        client.masters.engine.maintain()
+        core_of(client).masters.engine.maintain()
         return {master.state for master in client.health()} == {"connected"}
 
     eventually(strong, "all masters are connected")
@@ -254,7 +255,7 @@ def test_08_the_body_never_runs_unlocked(masters: Masters, connected: MakeClient
         with pytest.raises(Contended):
             use()
     holder.release()
-    c.policy.node_timeout = 0.5
+    core_of(c).policy.node_timeout = 0.5
     with paused(masters, 0, 1, 2):
         for use in (enter, body):
             with pytest.raises(QuorumUnavailable):

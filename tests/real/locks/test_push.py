@@ -21,6 +21,7 @@ from support.event_loops import (
     timers,
     until,
 )
+from support.inside import core_of
 from support.keys import OTHER_CLIENT, TTL, calls, forget_calls, nothing_left, occupy, paused, wipe
 from support.makers import MakeClient, MakePlain, Raw
 from support.waiting import DEADLINE, answered, eventually, start
@@ -242,7 +243,8 @@ def test_one_of_a_client_asks_and_all_are_served_in_turn(
     for number in range(8):
         threads.append(start(partial(work, number)))
         eventually(
-            lambda number=number: len(c.policy.local_queue.waiting.get(b"r", ())) == number + 1, "in line"
+            lambda number=number: len(core_of(c).policy.local_queue.waiting.get(b"r", ())) == number + 1,
+            "in line",
         )
     eventually(lambda: all(watched(nodes)), "the first waits")
     assert max(calls(nodes, "pttl")) <= 1 + 1, "only the first asks, again where a master was late"
@@ -251,7 +253,7 @@ def test_one_of_a_client_asks_and_all_are_served_in_turn(
     for thread in threads:
         thread.result(DEADLINE)
     assert order == list(range(8))
-    assert c.policy.local_queue.waiting == {}
+    assert core_of(c).policy.local_queue.waiting == {}
     nothing_left(valkey)
 
 
@@ -265,10 +267,11 @@ def test_a_waiter_that_gives_up_leaves_the_queue(valkey: Masters, connected: Mak
     for number, timeout in enumerate(timeouts):
         threads.append(start(partial(answered, partial(c.lock("r", TTL).acquire, timeout=timeout))))
         eventually(
-            lambda number=number: number < len(c.policy.local_queue.waiting.get(b"r", ())) + 3, "in line"
+            lambda number=number: number < len(core_of(c).policy.local_queue.waiting.get(b"r", ())) + 3,
+            "in line",
         )
     assert [threads[number].result(DEADLINE) for number in (0, 2, 4)] == [False] * 3
-    eventually(lambda: len(c.policy.local_queue.waiting[b"r"]) == 2, "they have left")
+    eventually(lambda: len(core_of(c).policy.local_queue.waiting[b"r"]) == 2, "they have left")
     for node in nodes:
         node.delete("r")
     done = [threads[1], threads[3]]
@@ -287,13 +290,14 @@ def test_close_ends_all_waits(
     occupy(nodes, "r")
     waiting = [start(lambda: c.acquire("r", TTL)) for _ in range(4)]
     eventually(
-        lambda: len(c.policy.local_queue.waiting.get(b"r", ())) == 4 and all(watched(nodes)), "they wait"
+        lambda: len(core_of(c).policy.local_queue.waiting.get(b"r", ())) == 4 and all(watched(nodes)),
+        "they wait",
     )
     c.close()
     for one in waiting:
         with pytest.raises(ClientClosed):
             one.result(DEADLINE)
-    assert c.policy.local_queue.waiting == {}
+    assert core_of(c).policy.local_queue.waiting == {}
     assert "master-fault" not in caplog.text, "no master failed"
 
 
@@ -307,17 +311,19 @@ async def test_cancelled_waits_leave_nothing(valkey: Masters, aclient: MakeAsync
         held = await c.acquire("r", TTL)
         assert held
         tasks = [asyncio.create_task(c.acquire("r", TTL)) for _ in range(6)]
-        await until(lambda: all(watched(nodes)) and len(c.policy.local_queue.waiting[b"r"]) == 6, "they wait")
+        await until(
+            lambda: all(watched(nodes)) and len(core_of(c).policy.local_queue.waiting[b"r"]) == 6, "they wait"
+        )
         for number in (0, 3, 5):
             tasks[number].cancel()
         await asyncio.gather(*(tasks[number] for number in (0, 3, 5)), return_exceptions=True)
-        assert len(c.policy.local_queue.waiting[b"r"]) == 3
+        assert len(core_of(c).policy.local_queue.waiting[b"r"]) == 3
         await held.release()
         for number in (1, 2, 4):
             lock = await tasks[number]
             assert lock
             assert await lock.release()
-        assert c.policy.local_queue.waiting == {}
+        assert core_of(c).policy.local_queue.waiting == {}
         await clean(valkey)
 
 
@@ -354,7 +360,7 @@ async def test_five_thousand_waits_leave_nothing(valkey: Masters, aclient: MakeA
         for _ in range(4):
             held = await a.acquire_many([f"r:{number}" for number in range(500)], TTL)
             tasks = [asyncio.create_task(b.acquire(f"r:{number}", TTL)) for number in range(500)]
-            await until(lambda: len(b.policy.local_queue.waiting) == 500, "all wait")
+            await until(lambda: len(core_of(b).policy.local_queue.waiting) == 500, "all wait")
             assert all(await a.release_many([lock for lock in held if lock]))
             locks = [lock for lock in await asyncio.gather(*tasks) if lock]
             assert all(await b.release_many(locks))
@@ -365,9 +371,9 @@ async def test_five_thousand_waits_leave_nothing(valkey: Masters, aclient: MakeA
             before = before or now
         assert before
         assert all(after <= one for after, one in zip(now, before, strict=True)), (before, now)
-        assert b.policy.local_queue.waiting == {}
-        assert b.loop_binding()._watching == 0
-        assert b.loop_binding()._pending == 0
+        assert core_of(b).policy.local_queue.waiting == {}
+        assert core_of(b).loop_binding()._watching == 0
+        assert core_of(b).loop_binding()._pending == 0
         assert timers() <= 2, "one for each client"
         assert watched(nodes) == [0] * 5
 
@@ -389,7 +395,7 @@ def test_interrupted_while_it_waits(valkey: Masters, connected: MakeClient, raw:
     with pytest.raises(KeyboardInterrupt):
         c.acquire("r", TTL)
     thread.result(DEADLINE)
-    assert c.policy.local_queue.waiting == {}
+    assert core_of(c).policy.local_queue.waiting == {}
     for node in nodes:
         assert node.get("r") == OTHER_CLIENT
         node.delete("r")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.clients import both_clients
 from support.clocks import Jumping
+from support.inside import core_of
 from support.keys import names, nothing_left, paused, wipe
 from support.renewing import THIRD, TTL, Kept, LossRecorder, MakeClient, held, renewed
 from support.waiting import DEADLINE, answered, eventually, start
@@ -182,7 +183,7 @@ def test_max_extensions_and_max_hold(
     with pytest.raises(TooManyExtensions):
         counted.extend()
     clock.jump(THIRD)
-    holds = [hold for _, _, hold in c.renewal().schedule._ends]
+    holds = [hold for _, _, hold in core_of(c).renewal().schedule._ends]
     eventually(lambda: all(hold.stopped for hold in holds), "no more is asked for")
     assert recorder.losses == []
     clock.jump(TTL)

@@ -10,6 +10,7 @@ import pytest
 import redis
 from support.clocks import Jumping
 from support.event_loops import until
+from support.inside import core_of
 from support.keys import nothing_left, paused, wipe
 from support.kinds import claim_of, values, waiting_writers
 from support.makers import MakeAio, MakeClient, MakePlain, Raw
@@ -56,14 +57,16 @@ def test_readers_of_one_client_wait_in_one_queue_and_enter_together(
             assert writer.acquire()
             readers = [c.rwlock("r").read() for _ in range(20)]
             tasks = [asyncio.create_task(reader.acquire()) for reader in readers]
-            await until(lambda: len(c.policy.local_queue.waiting.get(R.encode(), ())) == 20, "all wait")
+            await until(
+                lambda: len(core_of(c).policy.local_queue.waiting.get(R.encode(), ())) == 20, "all wait"
+            )
             for task in tasks[:3]:  # the first too
                 task.cancel()
             await asyncio.gather(*tasks[:3], return_exceptions=True)
             assert writer.release()
             assert all(await asyncio.gather(*tasks[3:]))
             assert max(int(node.zcard(R)) for node in nodes) == 17
-            assert c.policy.local_queue.waiting == {}
+            assert core_of(c).policy.local_queue.waiting == {}
             for reader in readers[3:]:
                 assert await reader.release()
 
@@ -230,7 +233,7 @@ def test_places_and_leases_end_by_themselves(
 ) -> None:
     """Of a client that dies: what it had is not released."""
     nodes, c = raw(masters), connected(masters, ttl=2.0)
-    monkeypatch.setattr(c.policy.server_entries, "close", list)
+    monkeypatch.setattr(core_of(c).policy.server_entries, "close", list)
     assert c.rwlock("r").read().acquire()
     writing = start(lambda: c.rwlock("r").write().acquire())
     waits(nodes)
@@ -303,7 +306,7 @@ def test_no_writer_gets_in_between(masters: Masters, connected: MakeClient, raw:
 def test_masters_that_do_not_answer_a_downgrade(valkey: Masters, connected: MakeClient, raw: Raw) -> None:
     """They follow when they can; until then the caller is a reader, for as long as it was the writer."""
     nodes, c = raw(valkey), connected(valkey, ttl=TTL)
-    patience, rw = c.policy.node_timeout, c.rwlock("r")
+    patience, rw = core_of(c).policy.node_timeout, c.rwlock("r")
     lock = rw.write()
     for hung in ((3, 4), (0, 1, 2)):
         assert lock.acquire(timeout=DEADLINE)
@@ -313,12 +316,12 @@ def test_masters_that_do_not_answer_a_downgrade(valkey: Masters, connected: Make
                 assert lock.downgrade() > 0
                 assert rw.read().acquire()
             else:
-                c.policy.node_timeout = 0.5
+                core_of(c).policy.node_timeout = 0.5
                 with pytest.raises(QuorumUnavailable):
                     lock.downgrade()
                 with pytest.raises(ConfigError):
                     lock.downgrade()
-                c.policy.node_timeout = patience
+                core_of(c).policy.node_timeout = patience
             lock.check()
         eventually(lambda: not any(node.exists(W) for node in nodes), "all have made it a reader")
         assert lock.extend(TTL) > 0

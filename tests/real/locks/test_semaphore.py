@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from support.inside import core_of
 from support.keys import nothing_left, sizes
 from support.makers import MakeClient, MakePlain, Raw
 from support.proxy import Proxy
@@ -47,8 +48,8 @@ def test_what_is_granted_is_a_plain_lock(masters: Masters, connected: MakeClient
     lock, ordinary = c.semaphore("s", 3), c.lock("ordinary")
     assert lock.acquire()
     assert ordinary.acquire()
-    assert lock.lease
-    assert type(lock.lease.lock_kind) is LockKind
+    assert lock._lease
+    assert type(lock._lease.lock_kind) is LockKind
     assert lock.key == b"s"
     assert c.extend_many([lock, ordinary], TTL) == [True, True]
     assert c.release_many([lock, ordinary]) == [True, True]
@@ -124,7 +125,7 @@ def test_waiting_needs_no_polling(
     for turn in range(9):
         waiting = c.semaphore("s", 3)
         done = start(lambda lock=waiting: lock.acquire(timeout=DEADLINE))  # type: ignore[misc]
-        eventually(lambda: c.policy.local_queue.waiting, "it waits")
+        eventually(lambda: core_of(c).policy.local_queue.waiting, "it waits")
         assert locks[turn % 3].release()
         assert done.result(DEADLINE)
         locks[turn % 3] = waiting

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from support.clients import both_clients
 from support.clocks import Jumping
+from support.inside import core_of
 from support.keys import TTL, nothing_left, paused, values, wipe, with_keys
 from support.makers import Raw
 from support.proxy import Proxy, fixed
@@ -114,7 +115,7 @@ def test_votes_that_are_split_skip_no_job(
             node.delete("job")
         return 0.0
 
-    c.policy.chance = other_attempts_end
+    core_of(c).policy.chance = other_attempts_end
     with c.single_run("job", if_taken=if_taken) as lock:
         assert lock is not None
     nothing_left(masters)
@@ -137,7 +138,7 @@ def test_votes_that_stay_split(
         return 0.0
 
     others_try()
-    c.policy.chance = others_try
+    core_of(c).policy.chance = others_try
     if left_behind:
         with c.single_run("job") as lock:
             assert lock is None
@@ -243,14 +244,14 @@ def test_too_few_masters_answer_at_the_end(
     c, nodes = connected(masters), raw(masters)
 
     def no_time_for_another_extension() -> float:
-        c.policy.node_timeout = TTL
+        core_of(c).policy.node_timeout = TTL
         return 0.0
 
     with contextlib.ExitStack() as stack:
         with c.single_run("job", TTL / 4, once_per=TTL, auto_extend=False) as lock:
             assert lock is not None
-            c.policy.node_timeout = 0.1
-            c.policy.chance = no_time_for_another_extension
+            core_of(c).policy.node_timeout = 0.1
+            core_of(c).policy.chance = no_time_for_another_extension
             stack.enter_context(paused(masters, 0, 1, 2))
         assert not lock.locked()
     assert "once-per-shortened" in caplog.text
@@ -267,14 +268,14 @@ def test_too_few_masters_answer_for_a_while(
 
     def masters_answer_again() -> float:
         stack.close()
-        c.policy.node_timeout = PATIENT["node_timeout"]
+        core_of(c).policy.node_timeout = PATIENT["node_timeout"]
         return 0.0
 
     with stack, c.single_run("job", TTL / 4, once_per=TTL, auto_extend=False) as lock:
         assert lock is not None
         stack.enter_context(paused(masters, 0, 1, 2))
-        c.policy.node_timeout = 0.02
-        c.policy.chance = masters_answer_again
+        core_of(c).policy.node_timeout = 0.02
+        core_of(c).policy.chance = masters_answer_again
     assert "once-per-shortened" not in caplog.text
     eventually(lambda: all(node.pttl("job") > 500 * TTL for node in nodes), "each has the key")
 

@@ -13,6 +13,7 @@ import pytest
 import redis
 from support.clients import Blocking, both_clients
 from support.forking import exit_code, fork_child
+from support.inside import core_of
 from support.keys import TTL, nothing_left, values, with_keys
 from support.kinds import AGAINST, KINDS, waiting_writers
 from support.waiting import DEADLINE, eventually, start
@@ -289,7 +290,7 @@ def test_locks_of_all_kinds_are_held_through_a_change(
 
 
 def states(client: Any) -> list[Any]:
-    return list(client.masters.connector.states)
+    return list(core_of(client).masters.connector.states)
 
 
 def all_attached(client: Any) -> None:
@@ -474,10 +475,10 @@ def test_a_master_that_dies_during_a_change_is_awaited(
     for number in (3, 4):
         masters[number].pause()
     change = start(lambda: one.reconfigure(new_list, joint_with=old_list, timeout=2 * DEADLINE))
-    eventually(lambda: one.masters.connector.change(), "it has begun")
+    eventually(lambda: core_of(one).masters.connector.change(), "it has begun")
     for number in (2, 3, 4):
         masters[number].kill()
-    states = one.masters.connector.states
+    states = core_of(one).masters.connector.states
     eventually(lambda: all(states[n].failures and not states[n].attached for n in (2, 3, 4)), "all fail")
     masters[3].restart()
     change.result(2 * DEADLINE)
@@ -510,7 +511,7 @@ def test_a_child_of_fork_goes_on_with_the_new_masters(masters: Masters, connecte
     one.reconfigure(new_list)
 
     def in_child() -> None:
-        connector = one.masters.connector
+        connector = core_of(one).masters.connector
         assert connector.own_states().keys() == {0, 1, 3}
         assert connector.states[2].left_at > 0
         if isinstance(one, FastRedlock):
@@ -534,14 +535,14 @@ def test_a_restart_of_a_master_that_was_in_no_list_is_noticed(
     one = connected(old)
     one.reconfigure(new, joint_with=old)
     one.reconfigure(new)
-    eventually(lambda: one.masters.connector.states[0].gone, "it has left")
+    eventually(lambda: core_of(one).masters.connector.states[0].gone, "it has left")
     masters[0].kill()
     masters[0].restart()
     if reused:
         other = masters.urls[2:]
         one.reconfigure(other, joint_with=new)
         one.reconfigure(other)
-        assert one.masters.connector.states[0].target.name == f"127.0.0.1:{masters[4].port}/0"
+        assert core_of(one).masters.connector.states[0].target.name == f"127.0.0.1:{masters[4].port}/0"
         one.reconfigure(new, joint_with=other)
         one.reconfigure(new)
     one.reconfigure(old, joint_with=new)

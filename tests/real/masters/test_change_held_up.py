@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import redis
+from support.inside import core_of
 from support.phases import (
     AT_PHASE_2,
     ATTEMPTS,
@@ -43,7 +44,7 @@ def test_a_master_that_is_connected_later_does_not_count_for_the_old_list(
         proxies = [stack.enter_context(Proxy(masters[n].port)) for n in OLD]
         urls = [proxy.url for proxy in proxies]
         late = of_old_list(urls, client, LEASE)
-        states = late.masters.connector.states
+        states = core_of(late).masters.connector.states
         for proxy in proxies[1:]:  # a partition between the client and these masters
             proxy.refusing = True
             proxy.cut()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import redis
 from support.clients import Blocking, both_clients
+from support.inside import core_of
 from support.phases import (
     AT_PHASE_2,
     ATTEMPTS,
@@ -85,7 +86,7 @@ def test_a_master_that_forbids_the_list_does_not_count(
     assert lock.acquire()
     write_phase_1(masters, nodes, OLD, NEW)
     masters[0].kill()
-    forbids = late.masters.connector.states[1]
+    forbids = core_of(late).masters.connector.states[1]
     before = forbids.connections
     write_terms(nodes[1:2], **TO_NEW)
     eventually(
@@ -106,7 +107,7 @@ def test_an_attempt_by_a_forbidden_list_does_not_count_after_reconfigure(
         proxies = [stack.enter_context(Proxy(masters[n].port)) for n in OLD]
         urls = [proxy.url for proxy in proxies]
         late = of_old_list(urls, client, LONG)
-        states = late.masters.connector.states
+        states = core_of(late).masters.connector.states
         connections = [state.connections for state in states]
         for proxy in proxies:
             proxy.refusing = True
@@ -131,7 +132,7 @@ def test_an_attempt_by_a_forbidden_list_does_not_count_after_reconfigure(
         masters[0].pause()
         masters[1].pause()
         held_up.go_on.set()
-        eventually(lambda: late.masters.engine.connection_state(0).pending, "the masters are asked")
+        eventually(lambda: core_of(late).masters.engine.connection_state(0).pending, "the masters are asked")
         late.reconfigure([urls[2], *masters.urls[3:]], joint_with=urls, timeout=DEADLINE)
         masters[0].resume()
         masters[1].resume()

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 import redis
 from support.counting import begin, counting, end
+from support.inside import core_of
 from support.keys import wipe
 from support.proxy import Proxy, fixed, jitter
 from support.thorough import amount
@@ -58,7 +59,7 @@ def all_connected(client: FastRedlock) -> None:
     client.connect()
 
     def strong() -> bool:
-        client.masters.engine.maintain()
+        core_of(client).masters.engine.maintain()
         return set(states(client)) == {"connected"}
 
     eventually(strong, f"all masters are connected, but: {client.health()}")

@@ -16,6 +16,7 @@ import pytest
 import redis
 from support.event_loops import until
 from support.forking import exit_code, fork_child
+from support.inside import core_of
 from support.proxy import Pipe, Proxy
 from support.waiting import eventually
 from support.watching import EVERYTHING
@@ -215,7 +216,7 @@ def test_a_flush_before_a_kill_silences_a_loop(
                 return False
 
             def pending() -> int:
-                engine = thief.masters.engine
+                engine = core_of(thief).masters.engine
                 return sum(engine.connection_state(number).pending for number in range(3))
 
             await thief.connect()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.clients import both_clients
+from support.inside import core_of
 from support.waiting import eventually
 
 from redlock_fast import FastRedlock, QuorumUnavailable
@@ -74,7 +75,7 @@ def test_callers_that_wait_for_a_holder_fail_together(masters: Masters, connecte
     """Catches: a caller that learns of the outage when the one before it in the local queue has failed."""
     assert connected(masters).lock("held", 60.0).acquire()
     client = connected(masters)
-    waiting = client.policy.local_queue.waiting
+    waiting = core_of(client).policy.local_queue.waiting
 
     def call(_: int) -> float:
         """When it fails."""
@@ -85,7 +86,7 @@ def test_callers_that_wait_for_a_holder_fail_together(masters: Masters, connecte
     with ThreadPoolExecutor(CALLERS) as pool:
         found = pool.map(call, range(CALLERS))
         eventually(lambda: sum(map(len, waiting.values())) == CALLERS, "all of them wait")
-        client.policy.node_timeout, client.policy.outage_timeout = QUICK.values()
+        core_of(client).policy.node_timeout, core_of(client).policy.outage_timeout = QUICK.values()
         kill(masters, client, 3)
         began = time.monotonic()
         assert max(found) - began < QUICK["connect_timeout"] * CALLERS / 2

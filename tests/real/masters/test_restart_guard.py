@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import redis
 from support.event_loops import Plain
+from support.inside import core_of
 from support.proxy import Proxy, Reconnecting
 from support.waiting import DEADLINE, answered, eventually
 
@@ -159,7 +160,7 @@ def test_a_child_of_fork_knows_what_its_parent_saw(valkey: Masters, connected: M
     c = connected(valkey, max_ttl=TTL)
     restart(valkey, 0, 1, 2)
     back(c, 0, 1, 2)
-    c.masters.after_fork_in_child()  # as in a child: see test_fork.py for the real one
+    core_of(c).masters.after_fork_in_child()  # as in a child: see test_fork.py for the real one
     assert c.connect()
     eventually(lambda: all(m.state == "connected" for m in c.health()), "the child connects")
     assert guarded(c) == [True, True, True, False, False]
@@ -404,7 +405,7 @@ def promote(masters: Masters, nodes: list[redis.Redis]) -> None:
 
 def test_a_guard_that_was_restarted_is_not_ended(valkey: Masters, connected: MakeClient) -> None:
     """Catches: the connector, which saw that a guard had ended, takes away that of the next restart."""
-    connector = connected(valkey.urls).masters.connector
+    connector = core_of(connected(valkey.urls)).masters.connector
     master_state = connector.states[0]
     now, me = time.monotonic(), threading.get_ident()
 
@@ -433,7 +434,7 @@ def test_a_flush_is_not_forgotten_when_another_thread_detaches(
     valkey: Masters, connected: MakeClient
 ) -> None:
     """Catches: another thread detaches the master before the connector has seen why its connection broke."""
-    connector = connected(valkey.urls).masters.connector
+    connector = core_of(connected(valkey.urls)).masters.connector
     master_state, looked, away = connector.states[0], connector.maintain_all, threading.Event()
 
     def look_away() -> float:

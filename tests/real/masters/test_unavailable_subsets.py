@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import redis
+from support.inside import core_of
 from support.waiting import eventually
 
 from redlock_fast import FastRedlock, QuorumUnavailable
@@ -32,7 +33,7 @@ def settle(client: FastRedlock) -> None:
     """Everything that was sent is executed: what is on the masters now would stay there."""
 
     def answered() -> bool:
-        client.masters.engine.maintain()
+        core_of(client).masters.engine.maintain()
         return not any(master.pending for master in client.health())
 
     eventually(answered, "all masters have answered")

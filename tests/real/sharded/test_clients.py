@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import redis
 from support.event_loops import LOOPS, Plain, on_loops, until
+from support.inside import core_of
 from support.keys import TTL, calls, forget_calls, nothing_left, occupy, paused, sizes, values
 from support.moments import at_moment, moments
 from support.signalling import interrupt
@@ -299,7 +300,7 @@ def test_a_call_is_undone_in_all_groups_if_one_of_them_was_closed(
             c.acquire_many([*of(c, "five"), *of(c, "three")], TTL)
         for masters in groups.values():
             nothing_left(masters)
-        assert not first.client_state.batches | last.client_state.batches
+        assert not core_of(first).client_state.batches | core_of(last).client_state.batches
 
 
 # --- one group's trouble ----------------------------------------------------------------------------

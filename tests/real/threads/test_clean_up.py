@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import pytest
 import redis
 from support.clocks import Jumping
+from support.inside import core_of
 from support.interruptions import interrupted
 from support.keys import TTL, calls, forget_calls, names, nothing_left, occupy, paused, with_keys
 from support.makers import MakeClient, Raw
@@ -100,8 +101,8 @@ def test_closed_while_much_is_owed(masters: Masters, connected: MakeClient) -> N
     c = connected(masters, socket_timeout=NEVER)
     with paused(masters, 4):
         assert all(c.release_many([lock for lock in c.acquire_many(names(500), TTL) if lock]))
-        closing = start(lambda: c.masters.close(NEVER))
-        eventually(lambda: not c.masters.connector.connected(), "all replies are read")
+        closing = start(lambda: core_of(c).masters.close(NEVER))
+        eventually(lambda: not core_of(c).masters.connector.connected(), "all replies are read")
     closing.result(DEADLINE)
     nothing_left(masters)
 

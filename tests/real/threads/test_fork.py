@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from support.engines import each_once
 from support.forking import exit_code, fork_child, fork_here, fork_in_c, needs_fork
+from support.inside import core_of
 from support.makers import MakeClient, Raw
 from support.moments import moments
 from support.signalling import interrupt
@@ -162,7 +163,7 @@ def test_a_handler_forks_while_a_grant_is_recorded(
             lock.acquire(timeout=timeout)
         except ClientClosed:
             if pids == [0]:
-                os._exit(2 if "fencing" in options and c.client_state.held else 0)
+                os._exit(2 if "fencing" in options and core_of(c).client_state.held else 0)
             raise
         if pids == [0]:
             os._exit(1)
@@ -357,22 +358,22 @@ def test_forks_beside_connections_that_come_and_go(
     """The same where the parent gives up one connection after the other, and opens it again."""
     c = connected(masters)
     parent, turns = os.getpid(), itertools.cycle(range(5))
-    check = c.masters.connector._check
+    check = core_of(c).masters.connector._check
 
     def impatient(master: int, master_state: MasterState, now: float, paused: bool) -> bool:
         if os.getpid() == parent and not master and (lost := next(turns)) in attached():
-            c.masters.connector._fail(lost, "given up by the test")
+            core_of(c).masters.connector._fail(lost, "given up by the test")
         return check(master, master_state, now, paused)
 
     def attached() -> list[int]:
-        states = c.masters.connector.states
+        states = core_of(c).masters.connector.states
         return [number for number, master_state in enumerate(states) if master_state.attached]
 
     def work(name: int) -> None:
         with contextlib.suppress(RedlockError), c.lock(f"thread:{name}", TTL, timeout=1.0):
             pass
 
-    monkeypatch.setattr(c.masters.connector, "_check", impatient)
+    monkeypatch.setattr(core_of(c).masters.connector, "_check", impatient)
     fork_beside(8, c, work, FORKS // 3)
     eventually(lambda: sum(master.connections for master in c.health()) > 5, "connections come and go")
 
@@ -381,7 +382,7 @@ def test_child_of_a_parent_that_is_connecting(valkey: Masters, client: MakeClien
     """Catches: a child that waits for a connection which only a thread of its parent would make."""
     for _ in range(amount(4, 10, twice=10)):
         c = client(valkey)
-        c.masters.connector.start()
+        core_of(c).masters.connector.start()
 
         def child(c: FastRedlock = c) -> None:
             with c.lock("early", TTL, timeout=DEADLINE):
@@ -492,7 +493,7 @@ def test_fork_by_a_signal_handler_right_after_the_exchange_of_an_acquire(
     """The end of the exchange lets signals in. Catches: a child that releases its parent's lock."""
     c = connected(valkey)
     pids: list[int] = []
-    engine = c.masters.engine
+    engine = core_of(c).masters.engine
 
     class Forking:
         def __getattr__(self, name: str) -> object:
@@ -505,11 +506,11 @@ def test_fork_by_a_signal_handler_right_after_the_exchange_of_an_acquire(
 
     lock, code = c.lock("forked", TTL), 1
     with monkeypatch.context() as patch:
-        patch.setattr(c.masters, "engine", Forking())
+        patch.setattr(core_of(c).masters, "engine", Forking())
         try:
             assert lock.acquire(blocking=False)
         except ClientClosed:
-            code = 1 if c.client_state.held else 0
+            code = 1 if core_of(c).client_state.held else 0
         finally:
             if pids == [0]:
                 os._exit(code)
@@ -589,12 +590,12 @@ def test_fork_by_a_signal_handler_in_the_middle_of_a_change(
     monkeypatch.setattr("redlock_fast.masters.change.GRACE", DEADLINE)
     old, new = valkey.urls[:3], valkey.urls[2:]
     c = connected(old)
-    states = c.masters.connector.states
+    states = core_of(c).masters.connector.states
     pids: list[int] = []
     main = threading.get_ident()
 
     def fork_in_a_wait() -> bool:
-        connector = c.masters.connector
+        connector = core_of(c).masters.connector
         with connector.mutex if held else contextlib.nullcontext():
             if not connector.changed._condition._waiters:  # no signal interrupts the end of a wait: CPython
                 return False
@@ -615,7 +616,7 @@ def test_fork_by_a_signal_handler_in_the_middle_of_a_change(
             c.reconfigure(old)
             c.reconfigure(new, joint_with=old, timeout=DEADLINE / 10)
     except ClientClosed:
-        if 0 in pids and c.masters.connector.own_states().keys() == {0, 1, 2}:
+        if 0 in pids and core_of(c).masters.connector.own_states().keys() == {0, 1, 2}:
             with c.lock("child", TTL):
                 code = 0
     finally:
@@ -636,13 +637,13 @@ def test_fork_while_another_thread_closes_a_client(valkey: Masters, client: Make
         with c.lock("before", TTL):
             pass
         with socket.socket() as closed:
-            c.masters.connector._lingering_sockets._open.append((0.0, closed, (0, 0)))
+            core_of(c).masters.connector._lingering_sockets._open.append((0.0, closed, (0, 0)))
 
     def child() -> None:
         for c in (one, other):
             with c.lock("child", TTL, timeout=DEADLINE):
                 pass
-            assert c.client_state.generation() == 1
+            assert core_of(c).client_state.generation() == 1
             c.close()
 
     os_fork(child)

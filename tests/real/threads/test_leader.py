@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.forking import exit_code, fork_child, needs_fork
+from support.inside import core_of
 from support.interruptions import interrupted
 from support.makers import MakeClient
 from support.starting import fail_start
@@ -128,7 +129,7 @@ def test_a_stop_that_is_interrupted_ends_the_campaign(
         if moment == outside:
             leader.stop()
         eventually(lambda: not threads(), f"its threads end, after {moment}")
-        assert not c.client_state.held, moment
+        assert not core_of(c).client_state.held, moment
     assert number > 3, "there were moments to interrupt it at"
 
 
@@ -180,7 +181,7 @@ def test_a_candidate_that_begins_at_the_end_of_the_interpreter(valkey: Masters, 
 import atexit
 from redlock_fast import FastRedlock
 client = FastRedlock({valkey.urls!r}, **{PATIENT | {"engine": engine_name}!r})
-mutex = client.masters.connector.mutex
+mutex = client._core.masters.connector.mutex
 mutex.acquire()
 leader = client.leader("chair")
 leader.start()

@@ -12,6 +12,7 @@ from unittest.mock import Mock, call
 
 import pytest
 from support.clocks import Jumping
+from support.inside import core_of
 from support.interruptions import interrupted, lose_another_lock
 from support.keys import OTHER_CLIENT, TTL, calls, nothing_left, occupy, paused, sizes, values, wipe
 from support.makers import MakeClient, Raw
@@ -300,7 +301,7 @@ def test_an_interrupted_release_keeps_the_lease_of_another_thread(
     c = connected(valkey, clock=clock)
     lock = c.lock("k", TTL)
     assert lock.acquire()
-    exchange = c.masters.engine.exchange
+    exchange = core_of(c).masters.engine.exchange
 
     def later(*args: Any) -> Any:
         monkeypatch.undo()
@@ -310,7 +311,7 @@ def test_an_interrupted_release_keeps_the_lease_of_another_thread(
         return exchange(*args)
 
     interrupted_once = Mock(side_effect=[KeyboardInterrupt, later])
-    monkeypatch.setattr(c.masters, "engine", Mock(exchange=lambda *args: interrupted_once()(*args)))
+    monkeypatch.setattr(core_of(c).masters, "engine", Mock(exchange=lambda *args: interrupted_once()(*args)))
     with pytest.raises(KeyboardInterrupt):
         lock.release()
     assert lock.locked()
@@ -346,9 +347,9 @@ def test_an_interrupted_take_over_is_renewed_or_not_begun(valkey: Masters, conne
         assert held.acquire()
         lock = c.lock("k", TTL, token=held.detach(), auto_extend=True)
         moment = interrupted(lock.extend, number, spared=WHOLE)
-        assert len(c.renewal().schedule) == lock.locked(), moment
+        assert len(core_of(c).renewal().schedule) == lock.locked(), moment
         assert lock.extend() > 0
-        assert len(c.renewal().schedule) == lock.locked() == 1, moment
+        assert len(core_of(c).renewal().schedule) == lock.locked() == 1, moment
         assert lock.release()
         nothing_left(valkey)
         if moment is None:
@@ -401,7 +402,7 @@ def test_a_former_lease_that_has_ended(valkey: Masters, connected: MakeClient) -
     c = connected(valkey, clock=clock)
     losses: list[str] = []
     lock = c.lock("k", TTL, auto_extend=True, on_lost=lambda _, reason: losses.append(reason))
-    renewal = c.renewal()
+    renewal = core_of(c).renewal()
     assert lock.acquire()
     with renewal.mutex:  # the thread of the renewal finds the loss too late
         clock.jump(TTL + 1)
@@ -493,7 +494,7 @@ def test_refused_once(valkey: Masters, connected: MakeClient, raw: Raw) -> None:
     occupy(nodes, "taken")
     lock = c.lock("taken", TTL)
     waiting = start(lock.acquire)
-    eventually(lambda: c.policy.local_queue.waiting, "it waits")
+    eventually(lambda: core_of(c).policy.local_queue.waiting, "it waits")
     asked = sum(calls(nodes, "set"))
     assert c.lock("taken", TTL, timeout=0.1).acquire() is False
     assert sum(calls(nodes, "set")) == asked, "a later caller has to queue"
@@ -521,7 +522,7 @@ def test_faults_are_counted_once(valkey: Masters, connected: MakeClient) -> None
     with asked(valkey, lock) as attempt:
         valkey[0].kill()
     assert attempt.result(DEADLINE) is True
-    assert c.masters.connector.states[0].faults == c.stats().faults == 1
+    assert core_of(c).masters.connector.states[0].faults == c.stats().faults == 1
     assert lock.release() is True
 
 
@@ -568,7 +569,7 @@ def test_electorate_changed(valkey: Masters, connected: MakeClient, trusted: int
     c = connected(valkey, decide="all")
     lock = c.lock("guarded", TTL)
     with asked(valkey, lock) as attempt:
-        c.policy.voters.mask = (1 << trusted) - 1
+        core_of(c).policy.voters.mask = (1 << trusted) - 1
     if trusted == 3:
         assert attempt.result(DEADLINE) is True
         assert lock.release() is True
@@ -576,7 +577,7 @@ def test_electorate_changed(valkey: Masters, connected: MakeClient, trusted: int
         with pytest.raises(QuorumUnavailable):
             attempt.result(DEADLINE)
     nothing_left(valkey)
-    c.policy.voters.mask = 0b11111
+    core_of(c).policy.voters.mask = 0b11111
     reusable(lock)
 
 
@@ -585,7 +586,7 @@ def test_closed_during_the_exchange(valkey: Masters, connected: MakeClient) -> N
     lock = c.lock("closed", TTL)
     with asked(valkey, lock) as attempt:
         closing = start(c.close)
-        eventually(lambda: c.client_state.closed, "it is being closed")
+        eventually(lambda: core_of(c).client_state.closed, "it is being closed")
     closing.result(DEADLINE)
     with contextlib.suppress(ClientClosed, QuorumUnavailable):
         assert attempt.result(DEADLINE) is True, "it was answered before"
@@ -633,9 +634,9 @@ def test_a_batch_that_is_interrupted_is_released(valkey: Masters, connected: Mak
             break
         if number == 0:  # before its first step
             c.release_many(locks)
-        assert not c.client_state.held, moment
+        assert not core_of(c).client_state.held, moment
         assert not any(lock.locked() for lock in locks), moment
-        assert not kept or len(c.renewal().schedule) == 0, moment
+        assert not kept or len(core_of(c).renewal().schedule) == 0, moment
     assert number > 10, "there were moments to interrupt it at"
     nothing_left(valkey)
 
@@ -679,8 +680,8 @@ def test_interrupted_at_any_moment(
         if lock.locked():
             assert moment in BEFORE
             assert lock.release() is True
-        assert not c.client_state.held, moment
-        assert not kept or len(c.renewal().schedule) == 0, moment
+        assert not core_of(c).client_state.held, moment
+        assert not kept or len(core_of(c).renewal().schedule) == 0, moment
         assert lock.acquire(blocking=False) is free, moment
         assert lock.release() is free, moment
     lock.release()

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 from support.clocks import Jumping
 from support.forking import exit_code, fork_child, fork_here, needs_fork
+from support.inside import core_of
 from support.keys import calls, forget_calls, names, nothing_left
 from support.makers import Raw
 from support.moments import moments
@@ -164,7 +165,7 @@ def test_released_by_many_threads_none_is_lost(
         worker.result(2 * DEADLINE)
     assert recorder.losses == []
     assert c.stats().renewed > 0
-    assert len(c.renewal().schedule) == 0
+    assert len(core_of(c).renewal().schedule) == 0
     nothing_left(masters)
 
 
@@ -231,7 +232,7 @@ def test_a_loss_is_not_of_the_next_lease(
     """
     c, lock = kept(masters)
     before = lock.lost
-    warn_of = c.client_state.events.warn_of
+    warn_of = core_of(c).client_state.events.warn_of
     acquired: list[bool] = []
 
     def warn_late(event: str, text: str, **fields: str) -> None:
@@ -239,11 +240,11 @@ def test_a_loss_is_not_of_the_next_lease(
             acquired.append(start(lambda: lock.acquire(timeout=DEADLINE)).result(DEADLINE))
         warn_of(event, text, **fields)
 
-    monkeypatch.setattr(c.client_state.events, "warn_of", warn_late)
+    monkeypatch.setattr(core_of(c).client_state.events, "warn_of", warn_late)
     assert all(master.ask("DEL kept") for master in masters)
     clock.jump(TTL + 1)
     eventually(lambda: acquired == [True], "the loss is reported, and the lock acquired")
-    eventually(lambda: c.stats().lost == 1 and not c.renewal()._losses, "on_lost is called")
+    eventually(lambda: c.stats().lost == 1 and not core_of(c).renewal()._losses, "on_lost is called")
     assert before.is_set()
     assert lock.locked()
     assert not lock.lost.is_set()
@@ -258,7 +259,7 @@ def test_a_release_that_finds_the_loss_leaves_the_event_of_the_next_lease(
     c, lock = kept(masters)
     before = lock.lost
     acquired: list[bool] = []
-    mark_lost = c.renewal().mark_lost
+    mark_lost = core_of(c).renewal().mark_lost
 
     def mark_late(*loss: Any, **options: Any) -> None:
         if not acquired:
@@ -266,7 +267,7 @@ def test_a_release_that_finds_the_loss_leaves_the_event_of_the_next_lease(
             acquired.append(start(lambda: lock.acquire(timeout=DEADLINE)).result(DEADLINE))
         mark_lost(*loss, **options)
 
-    monkeypatch.setattr(c.renewal(), "mark_lost", mark_late)
+    monkeypatch.setattr(core_of(c).renewal(), "mark_lost", mark_late)
     assert all(master.ask("DEL kept") for master in masters)
     lock._lease.mark_lost(clock())
     assert (c.release_many([lock]) == [False]) if many else not lock.release()
@@ -287,7 +288,7 @@ def test_abandoned(masters: Masters, kept: Kept, clock: Jumping, recorder: LossR
         clock.jump(THIRD)
         renewed(c, turn)
     assert c.stats().renewed == 3
-    assert len(c.renewal().schedule) == 1
+    assert len(core_of(c).renewal().schedule) == 1
     assert token in [node.get("kept") for node in raw(masters)], "its lease ends by itself"
     assert stays.release()
     assert recorder.losses == []
@@ -298,7 +299,7 @@ def test_abandoned_while_its_loss_is_found(
 ) -> None:
     """Catches: a lease that the schedule counts without end, so that the thread never ends."""
     c = connected(masters, ttl=TTL, clock=clock)
-    locks, schedule = [held(c, max_hold=TTL / 10)], c.renewal().schedule
+    locks, schedule = [held(c, max_hold=TTL / 10)], core_of(c).renewal().schedule
     lease: Any = locks[0]._auto_extension._renewed
     clock.jump(THIRD)
     eventually(lambda: lease.stopped, "it is not extended any more, and only its end is scheduled")
@@ -491,7 +492,7 @@ def test_a_handler_raises_while_the_thread_starts(valkey: Masters, connected: Ma
     lock = c.lock("r", TTL, auto_extend=True)
 
     def acquire() -> None:
-        c.renewal()._thread = None  # the one before ends: it was replaced
+        core_of(c).renewal()._thread = None  # the one before ends: it was replaced
         lock.acquire()
 
     def check() -> None:
@@ -547,7 +548,7 @@ def test_a_forgotten_clients_thread_ends(valkey: Masters, engine_name: str) -> N
     c = FastRedlock(valkey.urls, ttl=1.0, engine=engine_name, node_timeout=5.0, connect_timeout=DEADLINE)
     lock = held(c)
     assert len(threads() - before) == 1
-    for one in c.masters.connector, c._renewal:
+    for one in core_of(c).masters.connector, core_of(c)._renewal:
         # With a callback, Python 3.15 clears it before the engine closes its sockets.
         (reference,) = weakref.getweakrefs(one)
         assert reference.__callback__ is not None
@@ -652,7 +653,7 @@ def test_a_release_before_the_renewal_begins(
     monkeypatch.setattr(AutoExtension, "begin", begin_late)
     assert lock.acquire()
     lock._auto_extension.on_lease_lost(lock, leases[0])
-    assert not c.renewal().schedule
+    assert not core_of(c).renewal().schedule
     assert c.stats().lost == 0
     assert not lock.lost.is_set()
     assert recorder.losses == []

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from support.clocks import Jumping
 from support.forking import exit_code, fork_child, needs_fork
+from support.inside import core_of
 from support.interruptions import interrupted
 from support.keys import calls, forget_calls, nothing_left, paused, values, wipe
 from support.makers import MakeClient, Raw
@@ -208,7 +209,7 @@ def test_it_is_renewed_until_the_last_level_is_left(kept: RLock, clock: Jumping,
     with kept, kept:
         for count in range(1, 4):
             clock.jump(THIRD)
-            eventually(lambda count=count: kept._core.stats().renewed >= count, "renewal")  # type: ignore[misc]
+            eventually(lambda count=count: kept._core.client_state.counts.renewed >= count, "renewal")  # type: ignore[misc]
             kept.check()
         assert not kept.lost.is_set()
         event = kept.lost
@@ -317,8 +318,8 @@ def test_interrupted_at_any_moment(
             assert lock.depth == 1, moment
             lock.release()
         assert lock.depth == 0, moment
-        assert not c.client_state.held, moment
-        assert len(c.renewal().schedule) == 0, moment
+        assert not core_of(c).client_state.held, moment
+        assert len(core_of(c).renewal().schedule) == 0, moment
         assert queued(c) == 0, moment
     assert number > 5, "there were moments to interrupt it at"
     nothing_left(valkey)
@@ -343,7 +344,7 @@ def test_a_name_hands_it_on(masters: Masters, connected: MakeClient) -> None:
 
 
 def queued(c: FastRedlock) -> int:
-    return sum(map(len, c.masters.turns.waiting.values()))
+    return sum(map(len, core_of(c).masters.turns.waiting.values()))
 
 
 def until_queued(c: FastRedlock, calls: int) -> None:
@@ -364,7 +365,7 @@ def test_calls_of_one_name_do_not_exclude_each_other(valkey: Masters, connected:
     assert [call.result(DEADLINE) for call in calls] == [True] * 3
     assert job.depth == 3
     assert [job.release() for _ in calls] == [True] * 3
-    assert not c.masters.turns.waiting
+    assert not core_of(c).masters.turns.waiting
     nothing_left(valkey)
 
 
@@ -420,7 +421,7 @@ def test_threads_of_one_name_come_and_go(valkey: Masters, connected: MakeClient)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
-    assert not c.masters.turns.waiting
+    assert not core_of(c).masters.turns.waiting
     nothing_left(valkey)
 
 
@@ -481,7 +482,7 @@ def test_a_child_of_fork_waits_for_no_call_of_its_parent(valkey: Masters, connec
     ours, theirs = os.pipe()
 
     def child() -> None:
-        assert not c.masters.turns.waiting
+        assert not core_of(c).masters.turns.waiting
         os.write(theirs, b".")
         assert job.acquire(timeout=DEADLINE)
         assert job.release()

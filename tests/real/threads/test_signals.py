@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import redis
+from support.inside import core_of
 from support.keys import paused
 from support.makers import MakeClient, Raw
 from support.python_process import PythonProcess, support_program
@@ -244,5 +245,5 @@ def test_a_thread_that_dials_and_cannot_be_started(
     """Catches: a master that is never connected again."""
     c = client(valkey)
     fail_start(monkeypatch, "redlock-fast-connect", RuntimeError("can't start new thread"), begun=False)
-    c.masters.connector.start()
+    core_of(c).masters.connector.start()
     eventually(lambda: all(master.state == "connected" for master in c.health()), "all masters connect")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.inside import core_of
 from support.interruptions import interrupted, lose_another_lock
 from support.keys import TTL, nothing_left, wipe
 from support.renewing import MakeClient
@@ -45,9 +46,9 @@ def test_interrupted_at_any_moment(
         if moment in BEFORE:
             run.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
         else:
-            assert not c.client_state.held, moment
+            assert not core_of(c).client_state.held, moment
             assert run._lock is None, moment
-            assert len(c.renewal().schedule) == 0, moment
+            assert len(core_of(c).renewal().schedule) == 0, moment
             if ended and once_per:
                 # A master that was lagging was not asked.
                 eventually(lambda: sum(pttl(master) > 500 * TTL for master in valkey) >= 3, f"kept: {moment}")

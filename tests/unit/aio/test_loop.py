@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from support.inside import core_of
 
 from redlock_fast import AsyncFastRedlock, WrongLoop
 from redlock_fast.aio.future import ExchangeFuture
@@ -79,12 +80,12 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 @pytest.fixture
 def c(engine: Engine, loop: asyncio.AbstractEventLoop) -> Iterator[AsyncFastRedlock]:
     client = AsyncFastRedlock([f"redis://127.0.0.1:{port}" for port in range(1, 6)], engine="python")
-    client.masters.engine = engine  # type: ignore[assignment]
-    client.client_state.ready = True
+    core_of(client).masters.engine = engine  # type: ignore[assignment]
+    core_of(client).client_state.ready = True
     yield client
 
     async def end() -> None:
-        client.loop_binding().end()
+        core_of(client).loop_binding().end()
 
     loop.run_until_complete(end())
 
@@ -96,7 +97,7 @@ async def turns(count: int = 3) -> None:
 
 def tell(c: AsyncFastRedlock) -> None:
     """As the loop does when the engine has completed requests."""
-    asyncio.get_running_loop().call_soon(c.loop_binding()._on_ready)
+    asyncio.get_running_loop().call_soon(core_of(c).loop_binding()._on_ready)
 
 
 def test_woken_together(c: AsyncFastRedlock, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
@@ -154,7 +155,7 @@ def test_others_while_tasks_are_woken(
             with pytest.raises(WrongLoop):
                 threads.submit(elsewhere).result()
             with pytest.raises(RuntimeError, match="no running event loop"):
-                threads.submit(c.loop_binding).result()
+                threads.submit(core_of(c).loop_binding).result()
         return await lock.release()
 
     async def main() -> None:
@@ -205,7 +206,7 @@ def test_cancelled_is_not_woken(c: AsyncFastRedlock, engine: Engine, loop: async
         assert task.cancelled()
         assert len(engine.forgotten) == 1
         assert engine.verbs() == [Verb.ACQUIRE, Verb.RELEASE]
-        assert c.loop_binding()._pending == 0
+        assert core_of(c).loop_binding()._pending == 0
 
     loop.run_until_complete(main())
 
@@ -237,7 +238,7 @@ def test_decided_inside_a_task(c: AsyncFastRedlock, engine: Engine, loop: asynci
     async def main() -> None:
         task = asyncio.create_task(c.lock("key").acquire())
         await turns()
-        c.loop_binding()._on_ready()
+        core_of(c).loop_binding()._on_ready()
         assert not task.done()
         assert await task is True
 
@@ -291,7 +292,7 @@ def test_the_timer_is_that_of_the_first_end(
 
     async def main() -> None:
         nonlocal now
-        binding = c.loop_binding()
+        binding = core_of(c).loop_binding()
         for timeout, stall in (first, second):
             binding.submit([], 3, timeout, 0, stall)
             now += later

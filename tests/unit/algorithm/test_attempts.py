@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.bare import BareAcquire, acquire
+from support.inside import core_of
 from support.interruptions import interrupted
 from support.votes import votes
 
@@ -650,7 +651,7 @@ def client() -> FastRedlock:
     ],
 )
 def test_what_a_refusal_says(client: FastRedlock, refusal: AcquireFailure, kind: type, text: str) -> None:
-    error = acquire_error(client, KEY.decode(), LockKind(KEY), refusal)
+    error = acquire_error(core_of(client), KEY.decode(), LockKind(KEY), refusal)
     assert type(error) is kind
     assert error.resource == KEY.decode()
     assert isinstance(error, TimeoutError) is refusal.timed_out

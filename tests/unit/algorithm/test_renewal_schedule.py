@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cases import cases
+from support.inside import core_of
 
 from redlock_fast import ConfigError, FastRedlock
 from redlock_fast.aio.client import AsyncFastRedlock
@@ -53,16 +54,16 @@ class FakeLock:
         self.ttl = ttl
         self.most = most
         end = now + ttl - drift(ttl, DRIFT)
-        self.lease: Lease | None = Lease(b"k", b"t" * 20, 0b11111, ttl, end, ttl)
+        self._lease: Lease | None = Lease(b"k", b"t" * 20, 0b11111, ttl, end, ttl)
         self._auto_extension: AutoExtension | None = None
 
-    def may_be_extended(self, lease: Lease) -> bool:
+    def _may_be_extended(self, lease: Lease) -> bool:
         return self.most is None or lease.extensions < self.most
 
 
 def renewed_lease(lock: FakeLock, *bounds: float) -> RenewedLease:
-    assert lock.lease
-    return RenewedLease(lock, lock.lease, *bounds)
+    assert lock._lease
+    return RenewedLease(lock, lock._lease, *bounds)
 
 
 def extend(renewed: RenewedLease, ttl: float, now: float) -> None:
@@ -109,8 +110,8 @@ def test_a_lease_that_loses_much_to_the_drift_is_extended(factor: float, ttl: fl
     """
     lock = FakeLock(START, ttl)
     lost = drift(ttl, factor)
-    assert lock.lease
-    lock.lease.deadline = START + ttl - lost
+    assert lock._lease
+    lock._lease.deadline = START + ttl - lost
     renewed = renewed_lease(lock)
     schedule, now = Schedule(factor), START
     schedule.add(renewed)
@@ -145,12 +146,12 @@ def test_inconclusive_is_tried_again_soon_with_pauses_that_grow_until_the_deadli
         assert asked(schedule, now) == [renewed]
         times.append(now)
         schedule.settle(renewed, False, now)
-    assert now == lock.lease.deadline
+    assert now == lock._lease.deadline
     assert renewed.reason() == UNCONFIRMED
     pauses = [later - at for at, later in itertools.pairwise(times)]
     assert pauses[:4] == pytest.approx([0.01, 0.02, 0.04, 0.08])
     assert max(pauses) == pytest.approx(10.0 / 30)
-    assert times[-1] > lock.lease.deadline - 0.4
+    assert times[-1] > lock._lease.deadline - 0.4
 
 
 def test_what_cannot_be_answered_in_time_is_not_asked() -> None:
@@ -170,9 +171,9 @@ def test_what_cannot_be_answered_in_time_is_not_asked() -> None:
 def test_an_extension_by_the_caller_in_the_last_share_is_followed() -> None:
     """Renewal had given this lease up when its caller extended it."""
     lock = FakeLock(START)
-    assert lock.lease
-    renewed = RenewedLease(lock, lock.lease)
-    schedule, end = scheduled(renewed), lock.lease.deadline
+    assert lock._lease
+    renewed = RenewedLease(lock, lock._lease)
+    schedule, end = scheduled(renewed), lock._lease.deadline
     schedule.took = 1.0
     assert asked(schedule, schedule.next()) == [renewed]
     schedule.settle(renewed, False, end - 0.6)
@@ -226,7 +227,7 @@ def test_stops_after_max_extensions() -> None:
             extend(renewed, 10.0, now)
             schedule.settle(renewed, True, now)
     assert count == 3
-    assert now == lock.lease.deadline
+    assert now == lock._lease.deadline
     assert renewed.reason() == MAX_EXTENSIONS
 
 
@@ -282,7 +283,7 @@ def test_abandoned_or_let_go_is_neither_extended_nor_lost() -> None:
     holds = [renewed_lease(lock) for lock in (gone, released, kept)]
     schedule = scheduled(*holds)
     del gone
-    released.lease = None
+    released._lease = None
     gc.collect()
     assert asked(schedule, START + 5) == [holds[2]]
     assert len(schedule) == 1
@@ -345,7 +346,7 @@ class Run:
             if answer == YES:
                 extend(renewed, ttl, self.now)
             if answer == "released":
-                self.live.pop(renewed).lease = None
+                self.live.pop(renewed)._lease = None
                 self.schedule.drop(renewed)
             self.schedule.settle(renewed, answer == YES, self.now)
 
@@ -402,8 +403,8 @@ class Still(Renewal):
     def hold(self, ttl: float = 10.0) -> FakeLock:
         lock = FakeLock(self.now, ttl)
         lock._auto_extension = AutoExtension(lambda: self, threading.Event, None, float("inf"))
-        assert lock.lease
-        lock._auto_extension.begin(lock, lock.lease)
+        assert lock._lease
+        lock._auto_extension.begin(lock, lock._lease)
         return lock
 
     def asking(self) -> tuple[Any, Exchange]:
@@ -438,7 +439,7 @@ def test_one_exchange_for_all_whatever_their_ttl(renewal: Still) -> None:
     assert effect.requests.args[2] == [b"9000", b"10000", b"10000"]  # type: ignore[union-attr]
     answer(procedure, YES, SILENCE, NO)
     assert renewal.reported == [(locks[2], GONE)]
-    assert [lock.lease.extensions for lock in locks if lock.lease] == [1, 0, 0]
+    assert [lock._lease.extensions for lock in locks if lock._lease] == [1, 0, 0]
     counts = renewal.counts
     assert (counts.extended, counts.renewed, counts.inconclusive, counts.lost) == (1, 1, 1, 1)
 
@@ -449,8 +450,8 @@ def test_a_release_while_an_extension_is_under_way_is_no_loss(renewal: Still) ->
         renewal.now += 3.4
         procedure, _ = renewal.asking()
         assert lock._auto_extension
-        assert lock.lease
-        lock._auto_extension.stop(lock.lease)
+        assert lock._lease
+        lock._auto_extension.stop(lock._lease)
         answer(procedure, released)
         renewal.now += 60
         assert renewal.collect_due() == []
@@ -461,12 +462,12 @@ def test_a_release_while_an_extension_is_under_way_is_no_loss(renewal: Still) ->
 def test_what_a_release_finds_is_reported_once(renewal: Still) -> None:
     lock = renewal.hold()
     assert lock._auto_extension
-    assert lock.lease
-    lock._auto_extension.stop(lock.lease)
+    assert lock._lease
+    lock._auto_extension.stop(lock._lease)
     for _ in range(2):
-        lock._auto_extension.on_lease_lost(lock, lock.lease, released=True)
+        lock._auto_extension.on_lease_lost(lock, lock._lease, released=True)
     assert renewal.reported == [(lock, GONE)]
-    assert lock.lease.lost
+    assert lock._lease.lost
 
 
 def test_what_is_released_at_exit_is_no_loss(renewal: Still) -> None:
@@ -476,18 +477,18 @@ def test_what_is_released_at_exit_is_no_loss(renewal: Still) -> None:
     renewal.client_state.ending = True
     answer(procedure, NO)
     assert renewal.reported == []
-    assert lock.lease
+    assert lock._lease
 
 
 def test_a_loss_is_of_one_hold(renewal: Still) -> None:
     """Catches: a late answer for the lease before that ends the present one."""
     lock = renewal.hold()
     assert lock._auto_extension
-    first, lock.lease = lock.lease, FakeLock(renewal.now).lease
+    first, lock._lease = lock._lease, FakeLock(renewal.now)._lease
     assert first
-    assert lock.lease
+    assert lock._lease
     lock._auto_extension.stop(first)
-    lock._auto_extension.begin(lock, lock.lease)
+    lock._auto_extension.begin(lock, lock._lease)
     lock._auto_extension.on_lease_lost(lock, first, released=True)
     assert renewal.reported == []
     renewal.now += 20
@@ -499,29 +500,29 @@ def test_a_loss_is_of_one_hold(renewal: Still) -> None:
 def test_a_longer_extension_that_overlaps_a_renewal_counts(renewal: Still) -> None:
     """Masters never shorten a key, so neither waits for the other. Catches: the last confirmed one counts."""
     lock = renewal.hold()
-    assert lock.lease
+    assert lock._lease
     renewal.now += 3.4
     procedure, _ = renewal.asking()
-    longer = procedures.extend(renewal.policy, lock.lease, 50.0, [])
+    longer = procedures.extend(renewal.policy, lock._lease, 50.0, [])
     next(longer)
     with pytest.raises(StopIteration) as done:
         longer.send([Votes((1,) * 5, 31, 5, 0, 0, {})])
     assert done.value.value[0] is ExtendOutcome.EXTENDED
-    deadline = lock.lease.deadline
+    deadline = lock._lease.deadline
     assert deadline > renewal.now + 49
     answer(procedure, YES)
-    assert lock.lease.deadline == deadline
+    assert lock._lease.deadline == deadline
 
 
 def test_lost_stays_lost(renewal: Still) -> None:
     lock = renewal.hold()
     renewal.now += 3.4
     procedure, _ = renewal.asking()
-    assert lock.lease
+    assert lock._lease
     assert lock._auto_extension
-    lock._auto_extension.on_lease_lost(lock, lock.lease)  # as another thread's extension found out
+    lock._auto_extension.on_lease_lost(lock, lock._lease)  # as another thread's extension found out
     answer(procedure, YES)
-    assert lock.lease.deadline <= renewal.now
+    assert lock._lease.deadline <= renewal.now
     assert [reason for _, reason in renewal.reported] == [GONE]
 
 
@@ -531,11 +532,11 @@ def test_an_exchange_that_breaks_is_tried_again(renewal: Still) -> None:
     procedure, _ = renewal.asking()
     with pytest.raises(OSError, match="broken"):
         procedure.throw(OSError("broken"))
-    assert lock.lease
+    assert lock._lease
     renewal.now += 2 * FIRST_PAUSE
     procedure, _ = renewal.asking()
     answer(procedure, YES)
-    assert lock.lease.extensions == 1
+    assert lock._lease.extensions == 1
 
 
 def test_an_exchange_does_not_outlive_the_next_deadline(renewal: Still) -> None:
@@ -543,8 +544,8 @@ def test_an_exchange_does_not_outlive_the_next_deadline(renewal: Still) -> None:
     ending, lock = renewal.hold(), renewal.hold(14.0)
     assert ending._auto_extension
     for left, least, most in ((0.03, 0.03, 0.03), (0.001, 0.008, 0.008), (2.0, 0.05, 2.0)):
-        assert ending.lease
-        ending.lease.deadline = renewal.now + 5.0 + left
+        assert ending._lease
+        ending._lease.deadline = renewal.now + 5.0 + left
         renewal.now += 5.0
         renewal.schedule = scheduled(renewed_lease(ending), renewed_lease(lock))
         procedure, effect = renewal.asking()
@@ -580,7 +581,7 @@ def test_bad_terms(kind: Any, options: dict[str, Any], word: str) -> None:
         client.lock("r", **options)
     with pytest.raises(ConfigError, match=word):
         client.synchronized("r", **options)
-    assert client._renewal is None
+    assert core_of(client)._renewal is None
 
 
 def test_terms_of_the_one_kind_only() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from redlock_fast import AsyncFastRedlock, ConfigError, FastRedlock, ShardedRedlock
 from redlock_fast.exporters.durations import Durations, kind_of
-from redlock_fast.locks.client_base import MAX_LABELS
+from redlock_fast.locks.client_core import MAX_LABELS
 from redlock_fast.prometheus import RedlockCollector
 
 URLS = [f"redis://127.0.0.1:{number}" for number in range(1, 4)]

@@ -17,6 +17,7 @@ from typing import Any, cast
 import pytest
 import redis
 from support.cases import cases
+from support.inside import core_of
 
 from redlock_fast import (
     AsyncFastRedlock,
@@ -273,8 +274,8 @@ def test_max_ttl_and_fencing_retention() -> None:
     refused(lambda: FastRedlock(URLS, fencing_retention=30), "max_ttl", "fencing_retention (30 s)", "60 s")
     refused(lambda: FastRedlock(URLS, max_ttl=2 * MAX_RETENTION), "max_ttl", f"at most {MAX_RETENTION:g}")
     refused(lambda: FastRedlock(URLS, fencing_retention=0), "fencing_retention", "more than 0")
-    assert FastRedlock(URLS, max_ttl=86_400).max_ttl == 86_400
-    assert FastRedlock(URLS, max_ttl=172_800, fencing_retention=172_800).max_ttl == 172_800
+    assert core_of(FastRedlock(URLS, max_ttl=86_400)).max_ttl == 86_400
+    assert core_of(FastRedlock(URLS, max_ttl=172_800, fencing_retention=172_800)).max_ttl == 172_800
 
 
 @cases("value", [*NO_NUMBERS, 0, 0.0, -1], ids=short)
@@ -588,7 +589,7 @@ def test_ends_of_the_ranges_are_good() -> None:
     FastRedlock(URLS[:1])
     FastRedlock(tuple(URLS[:2]))
     with FastRedlock([f"redis://10.0.1.{number}" for number in range(63)]) as many:
-        assert many.policy.voters.lists.need == 32
+        assert core_of(many).policy.voters.lists.need == 32
     with FastRedlock(URLS, retry=Retry(0, 0, 1), node_timeout=1e-6, ttl=60, key_prefix=b"") as client:
         for timeout in (None, -1, -1.0, 0, 0.0, 5, math.inf):
             client.lock("r", timeout=timeout)
@@ -596,4 +597,7 @@ def test_ends_of_the_ranges_are_good() -> None:
             client.lock("r", max_extensions=extensions)
         for resource in ("r", b"\0", "x" * (64 << 10)):
             assert client.lock(resource).resource == resource
-    assert FastRedlock(["redis://10.0.0.1:6379", "redis://10.0.0.1:6380"]).policy.voters.lists.masters == 2
+    assert (
+        core_of(FastRedlock(["redis://10.0.0.1:6379", "redis://10.0.0.1:6380"])).policy.voters.lists.masters
+        == 2
+    )

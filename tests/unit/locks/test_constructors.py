@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+from support.inside import core_of
 
 from redlock_fast import ConfigError, FastRedlock, Lock
 from redlock_fast.algorithm.lease import Lease, plain_lease
@@ -25,7 +26,7 @@ def test_both_ways() -> None:
     assert fields(plain_lease(*what)) == fields(Lease(*what))
     client = FastRedlock(["redis://127.0.0.1:1"], ttl=7.0)
     for ttl in (None, 3.0):
-        short, usual = fields(plain_lock(Lock, client, "r", ttl)), fields(client.lock("r", ttl))
+        short, usual = fields(plain_lock(Lock, core_of(client), "r", ttl)), fields(client.lock("r", ttl))
         assert type(short.pop("_lock_kind")) is type(usual.pop("_lock_kind")) is LockKind
         assert short == usual
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.inside import core_of
 
 from redlock_fast import ConfigError, FastRedlock
 from redlock_fast.algorithm.lease import Lease
@@ -16,7 +17,7 @@ class Held:
 
     def __init__(self, left: float) -> None:
         self.left = left
-        self.lease: Lease | None = Lease(b"chair", b"token", 7, 10.0, left, left)
+        self._lease: Lease | None = Lease(b"chair", b"token", 7, 10.0, left, left)
 
     def remaining(self) -> float:
         return self.left
@@ -29,7 +30,7 @@ def lock() -> Held:
 
 @pytest.fixture
 def term(lock: Held) -> Term:
-    return Term(FastRedlock(["redis://a"]), lock, notice=2.0)
+    return Term(core_of(FastRedlock(["redis://a"])), lock, notice=2.0)
 
 
 def test_it_ends_ahead_of_its_lease(term: Term, lock: Held) -> None:
@@ -57,11 +58,11 @@ def test_the_first_end_gives_the_reason(term: Term) -> None:
 
 def test_a_released_lease_and_a_closed_client(term: Term, lock: Held) -> None:
     """The end of the interpreter releases leases without their locks."""
-    assert lock.lease is not None
-    lock.lease.released = True
+    assert lock._lease is not None
+    lock._lease.released = True
     assert not term.leads()
     client = FastRedlock(["redis://a"])
-    other = Term(client, Held(10.0), notice=0.0)
+    other = Term(core_of(client), Held(10.0), notice=0.0)
     assert other.leads()
     client.close()
     assert not other.leads()

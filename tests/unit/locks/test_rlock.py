@@ -37,7 +37,7 @@ class ScriptedLock:
             raise error
 
     @property
-    def lease(self) -> object:
+    def _lease(self) -> object:
         return self.left or None
 
     def acquire(self, blocking: bool, timeout: float) -> bool:

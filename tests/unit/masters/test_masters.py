@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.inside import core_of
 from support.moments import at_moment
 from support.signalling import interrupt
 from support.waiting import start
@@ -39,7 +40,7 @@ def client() -> Iterator[FastRedlock]:
 
 
 def lease(client: FastRedlock, key: bytes = b"key") -> Lease:
-    now = client.policy.clock()
+    now = core_of(client).policy.clock()
     return Lease(key, b"token", 0b111, 10.0, now + 10.0, 9.9)
 
 
@@ -48,7 +49,11 @@ def test_a_dropped_client_is_freed_by_reference_counting(held: bool) -> None:
     gc.disable()
     try:
         client = make()
-        masters, state, mine = weakref.ref(client.masters), client.client_state, lease(client)
+        masters, state, mine = (
+            weakref.ref(core_of(client).masters),
+            core_of(client).client_state,
+            lease(client),
+        )
         if held:
             state.add_lease(mine)
         del client
@@ -60,28 +65,28 @@ def test_a_dropped_client_is_freed_by_reference_counting(held: bool) -> None:
 
 
 def test_a_quorum_is_waited_for_and_a_moment_for_the_rest(client: FastRedlock) -> None:
-    connector = client.masters.connector
-    (quorum, seconds), (rest, grace) = client.masters.quorum_conditions(2.0)
-    assert (seconds, grace, client.masters.quorum_conditions(0.01)[1][1]) == (2.0, GRACE, 0.01)
+    connector = core_of(client).masters.connector
+    (quorum, seconds), (rest, grace) = core_of(client).masters.quorum_conditions(2.0)
+    assert (seconds, grace, core_of(client).masters.quorum_conditions(0.01)[1][1]) == (2.0, GRACE, 0.01)
     assert not quorum()
     connector.states[0].attached = connector.states[1].attached = True
     assert (quorum(), rest()) == (True, False)
     connector.states[2].failures = 1
     assert rest()
-    assert client.masters.end_quorum_wait()
-    assert client.client_state.ready
+    assert core_of(client).masters.end_quorum_wait()
+    assert core_of(client).client_state.ready
     for state in connector.states:
         state.attached = False
 
 
 def test_a_wrong_configuration_ends_the_wait(client: FastRedlock) -> None:
-    client.masters.connector.misconfigured = "masters: wrong"
-    assert all(condition() for condition, _ in client.masters.quorum_conditions(1.0))
+    core_of(client).masters.connector.misconfigured = "masters: wrong"
+    assert all(condition() for condition, _ in core_of(client).masters.quorum_conditions(1.0))
     with pytest.raises(ConfigError, match="wrong"):
-        client.masters.end_quorum_wait()
-    assert not client.client_state.ready
+        core_of(client).masters.end_quorum_wait()
+    assert not core_of(client).client_state.ready
     with pytest.raises(ConfigError, match="wrong"):
-        client.masters.check_open()
+        core_of(client).masters.check_open()
 
 
 def test_waits_end_with_the_client() -> None:
@@ -91,34 +96,34 @@ def test_waits_end_with_the_client() -> None:
     closing.start()
     begin = time.monotonic()
     with pytest.raises(ClientClosed):
-        client.masters.pause(30.0)
+        core_of(client).masters.pause(30.0)
     closing.join()
     with pytest.raises(ClientClosed):
-        client.masters.reconnect(30.0, [0])
+        core_of(client).masters.reconnect(30.0, [0])
     with pytest.raises(ClientClosed):
-        client.masters.wait_for_turn(entry, 30.0)
+        core_of(client).masters.wait_for_turn(entry, 30.0)
     assert time.monotonic() - begin < 20.0
 
 
 def test_a_reconnect_that_has_happened_is_a_short_pause(
     client: FastRedlock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connector = client.masters.connector
+    connector = core_of(client).masters.connector
     monkeypatch.setattr(connector, "connected", lambda: 0b011)
     monkeypatch.setattr(connector, "is_usable", lambda master: master == 1)
-    assert client.masters.reconnect_condition(5.0, [0])[1] == 5.0
+    assert core_of(client).masters.reconnect_condition(5.0, [0])[1] == 5.0
     assert connector._urgent_until > time.monotonic()
-    assert client.masters.reconnect_condition(5.0, [0, 1])[1] < 0.1
+    assert core_of(client).masters.reconnect_condition(5.0, [0, 1])[1] < 0.1
 
 
 def test_a_silent_master_is_awaited_on_a_new_connection(
     client: FastRedlock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Catches: rounds without a pause, because a silent master is connected."""
-    connector = client.masters.connector
+    connector = core_of(client).masters.connector
     monkeypatch.setattr(connector, "connected", lambda: 0b011)
     monkeypatch.setattr(connector, "is_usable", lambda master: True)
-    is_back, seconds = client.masters.reconnect_condition(5.0, [], [0, 1])
+    is_back, seconds = core_of(client).masters.reconnect_condition(5.0, [], [0, 1])
     assert seconds == 5.0
     assert not is_back()
     connector.states[1].connections += 1
@@ -126,7 +131,7 @@ def test_a_silent_master_is_awaited_on_a_new_connection(
 
 
 def test_causes(client: FastRedlock) -> None:
-    masters, states = client.masters, client.masters.connector.states
+    masters, states = core_of(client).masters, core_of(client).masters.connector.states
     details: dict[int, str | bytes] = {0: NOT_ASKED, 1: "not connected"}
     votes = Votes((FAULT, FAULT, NO_REPLY), 0b111, 0, 0, 2, details)
     assert masters.cause(1, votes) == "not connected: no answer yet", "the first attempt goes on"
@@ -138,7 +143,7 @@ def test_causes(client: FastRedlock) -> None:
 
 
 def test_a_child_of_fork_has_another_connector_and_engine(client: FastRedlock) -> None:
-    masters = client.masters
+    masters = core_of(client).masters
     connector, engine, state = masters.connector, masters.engine, masters.client_state
     masters.after_fork_in_child()
     assert masters.connector is not connector
@@ -171,14 +176,14 @@ def only_clients(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("wanted", [True, False])
 def test_leases_are_released_at_exit(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     client = make(release_at_exit=wanted)
-    sent = Sent(client.masters.engine)
-    monkeypatch.setattr(client.masters, "engine", sent)
-    client.client_state.add_lease(lease(client))
+    sent = Sent(core_of(client).masters.engine)
+    monkeypatch.setattr(core_of(client).masters, "engine", sent)
+    core_of(client).client_state.add_lease(lease(client))
     release_held()
     assert sent.verbs == [Verb.RELEASE] * wanted
-    assert client.client_state.closed is client.client_state.ending is wanted
+    assert core_of(client).client_state.closed is core_of(client).client_state.ending is wanted
     client.close()
-    assert client.client_state not in clients_with_leases
+    assert core_of(client).client_state not in clients_with_leases
 
 
 @pytest.mark.usefixtures("only_clients")
@@ -186,8 +191,8 @@ def test_a_lock_may_say_whether_it_is_released_at_exit(monkeypatch: pytest.Monke
     """Against its client, and after its object is gone. Catches: a choice that ends with the lock object."""
     for default in (True, False):
         client = make(release_at_exit=default)
-        sent = Sent(client.masters.engine)
-        monkeypatch.setattr(client.masters, "engine", sent)
+        sent = Sent(core_of(client).masters.engine)
+        monkeypatch.setattr(core_of(client).masters, "engine", sent)
         for choice in (None, True, False):
             client.lock(str(choice), release_at_exit=choice)._on_granted(lease(client, b"%r" % choice))
         release_held()
@@ -210,8 +215,8 @@ def other_thread() -> Iterator[None]:
 def test_what_is_granted_during_the_end_is_released(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """After its client was closed for new acquires. Catches: a lease that is released twice, or never."""
     client = make(release_at_exit=True)
-    sent = Sent(client.masters.engine)
-    monkeypatch.setattr(client.masters, "engine", sent)
+    sent = Sent(core_of(client).masters.engine)
+    monkeypatch.setattr(core_of(client).masters, "engine", sent)
     granted = [client.lock("late", release_at_exit=wanted), client.lock("later", release_at_exit=wanted)]
     now = 0.0
 
@@ -224,10 +229,10 @@ def test_what_is_granted_during_the_end_is_released(wanted: bool, monkeypatch: p
 
     clock = SimpleNamespace(monotonic=lambda: now, sleep=sleep)
     monkeypatch.setattr(redlock_fast.masters.masters, "time", clock)
-    client.client_state.add_lease(lease(client, b"early"))
+    core_of(client).client_state.add_lease(lease(client, b"early"))
     release_held()
     assert sent.keys == [b"early", *([b"late", b"later"] if wanted else [])]
-    assert not client.client_state.held
+    assert not core_of(client).client_state.held
 
 
 @pytest.mark.usefixtures("only_clients", "other_thread")
@@ -236,7 +241,7 @@ def test_a_client_that_holds_nothing_is_closed_while_threads_run(release: bool) 
     """Catches: what such a thread is granted next; and a client that should keep what it holds."""
     client = make(release_at_exit=release)
     release_held()
-    assert client.client_state.closed is release
+    assert core_of(client).client_state.closed is release
     client.close()
 
 
@@ -244,16 +249,16 @@ def test_masters_of_all_clients_are_known_to_fork() -> None:
     from redlock_fast.masters.masters import _all_masters
 
     with make() as client:
-        assert client.masters in _all_masters
-        assert isinstance(client.masters, Masters)
+        assert core_of(client).masters in _all_masters
+        assert isinstance(core_of(client).masters, Masters)
 
 
 def test_a_handler_that_raises_anywhere_in_a_wait_for_the_turn(client: FastRedlock) -> None:
     """The caller before leaves the queue without waiting."""
-    queue, number = client.masters.policy.local_queue, 0
+    queue, number = core_of(client).masters.policy.local_queue, 0
     while True:
         first, second = queue.enter(b"key"), queue.enter(b"key")
-        wait = functools.partial(client.masters.wait_for_turn, second, 0.001)
+        wait = functools.partial(core_of(client).masters.wait_for_turn, second, 0.001)
         interrupted = at_moment(number, wait, interrupt, INTERRUPTED.__contains__)
         start(first.leave).result(5.0)
         second.leave()

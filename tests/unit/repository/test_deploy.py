@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from support.cases import cases
+from support.inside import core_of
 
 from redlock_fast import FastRedlock
 
@@ -177,7 +178,7 @@ def test_five_masters_that_fail_one_at_a_time() -> None:
 def test_the_next_master_goes_when_the_last_has_its_vote_back() -> None:
     """Ready, which budgets count, comes after the restart guard; an update leaves time to reconnect, too."""
     with FastRedlock(["redis://127.0.0.1:1"]) as client:
-        max_ttl = client.max_ttl
+        max_ttl = core_of(client).max_ttl
     (container,) = stateful_set()["spec"]["template"]["spec"]["containers"]
     assert container["readinessProbe"]["initialDelaySeconds"] >= max_ttl + RECONNECT
     assert stateful_set()["spec"]["minReadySeconds"] >= RECONNECT

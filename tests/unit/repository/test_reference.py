@@ -6,8 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
 from support.cases import cases
+
+import redlock_fast
+from redlock_fast import FastRedlock
 
 PACKAGE = Path(__file__).parents[3] / "redlock_fast"
 
@@ -23,7 +28,6 @@ CLASSES = {
 }
 #: Of the bases, what users call; the rest is for other modules of the package.
 OF_BASES = {"LockState": {"locked", "remaining", "check", "detach"}, "BaseClient": {"health", "stats"}}
-INTERNAL = {"renewal", "loop_binding"}
 
 
 def methods() -> Iterator[tuple[str, str]]:
@@ -40,7 +44,7 @@ def methods() -> Iterator[tuple[str, str]]:
 
 def is_public(owner: str, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     name = function.name
-    if name.startswith("_") or name in INTERNAL or name not in OF_BASES.get(owner, {name}):
+    if name.startswith("_") or name not in OF_BASES.get(owner, {name}):
         return False
     return not function.decorator_list  # properties and overloads
 
@@ -78,3 +82,35 @@ def test_there_are_methods() -> None:
     assert {"Lock.acquire", "AsyncFastRedlock.synchronized", "RLock.extend", "LockState.check"} <= set(
         METHODS
     )
+
+
+PAGES = PACKAGE.parent / "docs" / "reference"
+
+
+def documented(page: str, name: str) -> set[str]:
+    """The public names of a class that its page of the reference shows: its own, and the inherited ones."""
+    text = (PAGES / page).read_text()
+    block = text.split(f"::: redlock_fast.{name}\n")[1].split(":::")[0]
+    inherited = re.search(r"inherited_members: \[(.*?)\]", block)
+    assert inherited is not None
+    own = {one for one in vars(getattr(redlock_fast, name)) if not one.startswith("_")}
+    return own | set(inherited[1].split(", "))
+
+
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [
+        ("client.md", "FastRedlock"),
+        ("client.md", "Lock"),
+        ("asyncio.md", "AsyncFastRedlock"),
+        ("asyncio.md", "AsyncLock"),
+    ],
+)
+def test_an_object_shows_what_the_reference_documents(page: str, name: str) -> None:
+    """``resource`` is in the docstring of the class. Catches: a method for the package alone, without "_"."""
+    made: Any = FastRedlock if name in ("FastRedlock", "Lock") else redlock_fast.AsyncFastRedlock
+    shown: Any = made(["redis://127.0.0.1:1"])
+    if "Fast" not in name:
+        shown = shown.lock("r")
+    public = {one for one in dir(shown) if not one.startswith("_")}
+    assert public - {"resource"} == documented(page, name)

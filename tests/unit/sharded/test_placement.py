@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import redis
+from support.inside import core_of
 
 from redlock_fast import ClientClosed, ConfigError, ShardedRedlock
 from redlock_fast.sharded.placement import hash_of, heaviest, pairs
@@ -164,7 +165,7 @@ def test_lock_is_of_its_groups_client() -> None:
     with ShardedRedlock({"a": GROUPS[0], "b": GROUPS[1]}, key_prefix="app:") as client:
         for resource in RESOURCES[:50]:
             lock = client.lock(resource, 3.0, timeout=1.0)
-            assert lock._core is client._clients[client.group_of(resource)]
+            assert lock._core is core_of(client._clients[client.group_of(resource)])
             assert lock.key == b"app:" + resource.encode()
             assert lock.ttl == 3.0
 
