@@ -143,7 +143,7 @@ class AsyncLock(LockState):
         if body is not None and body.task is not None and body.task.left(kind):
             error = None  # the cancellation came from the loss, which __aexit__ reports as LockLost
         bound = self._core.bound
-        if not self._in_another_body(self._lease):
+        if self._lease is not None and not self._in_another_body(self._lease):
             if kind is GeneratorExit and bound is not None:  # the task is destroyed: nothing can be awaited
                 send_now(drop_lock(self), bound)
                 return
@@ -226,7 +226,7 @@ class AsyncFastRedlock(BaseClient):
         auto_extension = loop_auto_extension(self._core, auto_extend, on_lost, max_hold, cancel_on_loss)
         lock_kind = self._core.lock_kind(resource, fencing, fair, token)
         options = timeout, max_extensions, auto_extension, release_at_exit, owner, label
-        return self._class_of(AsyncLock)(self._core, resource, lock_kind, ttl, *options)
+        return AsyncLock(self._core, resource, lock_kind, ttl, *options)
 
     def rwlock(
         self, resource: Resource, ttl: float | None = None, **options: Unpack[AsyncKindOptions[AsyncLock]]
@@ -337,7 +337,7 @@ class AsyncFastRedlock(BaseClient):
         auto_extension = loop_auto_extension(self._core, auto_extend, on_lost, max_hold, cancel_on_loss)
         lock_kind = multi_lock_kind(self._core, resources)
         options = timeout, max_extensions, auto_extension, release_at_exit, owner, label
-        return self._class_of(AsyncLock)(self._core, tuple(resources), lock_kind, ttl, *options)
+        return AsyncLock(self._core, tuple(resources), lock_kind, ttl, *options)
 
     def leader(
         self,
@@ -379,7 +379,7 @@ class AsyncFastRedlock(BaseClient):
             RedlockError: As [`FastRedlock.acquire`][].
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        if not self._plain or self._class_of(AsyncLock) is not AsyncLock:  # an observer makes other locks
+        if not self._plain:
             lock = self.lock(resource, ttl)
             return lock if await lock.acquire(blocking, timeout) else None
         lock = plain_lock(AsyncLock, self._core, resource, ttl)
@@ -407,7 +407,7 @@ class AsyncFastRedlock(BaseClient):
         self, resources: ListOf[Resource], ttl: float | None, part: UnfinishedBatch | None = None
     ) -> list[AsyncLock | None]:
         """As ``acquire_many``, perhaps as a part of the call of a sharded client."""
-        operation = AcquireMany(self._core, self._class_of(AsyncLock), self.lock, resources, ttl, part)
+        operation = AcquireMany(self._core, AsyncLock, self.lock, resources, ttl, part)
         locks: list[AsyncLock | None] = await run(operation, self._core.loop_binding())
         return locks
 

@@ -13,6 +13,6 @@ cpdef object advance(Operation operation, object result, LoopBinding binding)
 
 cpdef object submit(Operation operation, object effect, LoopBinding binding)
 
-cpdef object clean_up(Operation operation, LoopBinding binding, bint destroyed)
+cpdef object clean_up(Operation operation, LoopBinding binding, object error)
 
 cpdef object send_now(object requests, LoopBinding binding)

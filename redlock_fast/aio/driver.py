@@ -47,7 +47,7 @@ async def run(operation: Operation, binding: LoopBinding) -> Any:
                 pending = advance(operation, await _wait(pending, binding), binding)
         return operation.outcome
     except BaseException as error:
-        clean_up(operation, binding, destroyed=isinstance(error, GeneratorExit))
+        clean_up(operation, binding, error)
         raise
 
 
@@ -81,16 +81,16 @@ def submit(operation: Operation, effect: Any, binding: LoopBinding) -> Any:
         effect = operation.advance(None)
 
 
-def clean_up(operation: Operation, binding: LoopBinding, destroyed: bool) -> None:
-    """Send what ``operation`` must not leave undone. ``destroyed``: with its task, perhaps with the loop."""
+def clean_up(operation: Operation, binding: LoopBinding, error: BaseException) -> None:
+    """Send what ``operation``, which ``error`` ends, must not leave undone."""
     try:
         for requests in operation.abort():
-            if destroyed:
+            if isinstance(error, GeneratorExit):  # the task is destroyed, perhaps with its loop
                 send_now(requests, binding)
             elif requests:
                 binding.send(requests)
     finally:
-        operation.close()
+        operation.close(error)
 
 
 def send_now(requests: Message, binding: LoopBinding) -> None:

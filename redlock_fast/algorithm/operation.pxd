@@ -11,7 +11,7 @@ cdef class Operation:
     cpdef object begin(self)
     cpdef object advance(self, object result)
     cpdef list abort(self)
-    cpdef object close(self)
+    cpdef object close(self, object error=*)
     cpdef Operation ask(self, object requests, object need, double timeout, int wait)
     cpdef Operation send(self, object requests)
     cpdef object go_on_with(self, object rest)

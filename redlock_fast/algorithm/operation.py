@@ -62,8 +62,11 @@ class Operation:
         """
         return []
 
-    def close(self) -> None:
-        """The last step: after an outcome, or after what ``abort`` returned was sent. May be called again."""
+    def close(self, error: BaseException | None = None) -> None:
+        """The last step: after an outcome, or after what ``abort`` returned was sent. May be called again.
+
+        ``error``: the exception that ended the operation.
+        """
 
     def ask(self, requests: Message, need: int | Quorums, timeout: float, wait: int) -> Operation:
         """The effect of an exchange."""

@@ -37,7 +37,7 @@ cdef class Acquire(Attempt):
     cpdef object on_granted(self, Lease lease)
     cpdef list undo(self)
     cpdef list abort(self)
-    cpdef object close(self)
+    cpdef object close(self, object error=*)
 
 cdef class Release(Operation):
     cdef readonly Policy policy

@@ -159,7 +159,7 @@ class Acquire(Attempt):
             self._retry_loop.leave(granted=False)
         return [self.undo() if self.lease is None else undo_lease(self.lease)]
 
-    def close(self) -> None:
+    def close(self, error: BaseException | None = None) -> None:
         self._rest = self._retry_loop = None  # they refer to this object
 
 

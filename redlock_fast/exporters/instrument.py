@@ -1,22 +1,18 @@
-"""Makes a client create locks that report their operations. Locks that it made before do not change.
+"""Passes what the locks of one client do on to recorders, which measure it.
 
-A client that is not instrumented pays nothing: it creates locks of another class.
+Operations report their ends themselves, where a client has an observer: one comparison where it has none.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any, Protocol
 
+from ..algorithm.lease import AcquireFailure, Lease
 from ..algorithm.policy import Clock
-from ..errors import Contended, LockLost, QuorumUnavailable, RedlockError
-from ..locks.bodies import Body
+from ..errors import Contended, LockLost, QuorumUnavailable
 from ..locks.client_base import BaseClient
+from ..locks.failures import acquire_error
 from ..telemetry import EventLog
-from ..threads.client import FastRedlock, Lock
-
-Methods = dict[str, Any]
 
 #: Outcomes that are recorded only if the operation was slow.
 GOOD: set[str] = {"acquired", "released", "not held", "extended"}
@@ -54,41 +50,56 @@ class Reports:
         self._recorders = (*self._recorders, recorder)
         self.slower_than = min(one.slower_than for one in self._recorders)
 
-    def granted(self, lock: Any, start: float) -> None:
+    def acquired(
+        self, lock: Any, start: float, outcome: Lease | AcquireFailure | None, error: BaseException | None
+    ) -> None:
+        """An acquire that began at ``start`` has ended, with ``outcome`` or with ``error``."""
+        if lock._generation != lock._client_state.generation():
+            return  # a child of fork: the parent's call goes on
         now = self.clock()
-        lock._granted_at = now
-        if now - start >= self.slower_than:
+        if error is None and isinstance(outcome, Lease):
+            lock._granted_at = now
             self._record("acquire", lock, now - start, "acquired")
+        elif error is not None or outcome is not None:
+            if isinstance(outcome, AcquireFailure) and outcome.unavailable:
+                error = acquire_error(lock._core, lock.resource, lock._lock_kind, outcome)
+            self._record("acquire", lock, now - start, outcome_of(error), error)
 
-    def extended(self, lock: Any, start: float) -> None:
-        now = self.clock()
-        if now - start >= self.slower_than:
-            self._record("extend", lock, now - start, "extended")
+    def extended(self, lock: Any, start: float, error: BaseException | None) -> None:
+        """An explicit extension that began at ``start`` has ended: with ``error``, or well."""
+        outcome = "extended" if error is None else outcome_of(error)
+        self._record("extend", lock, self.clock() - start, outcome, error)
 
-    def released(self, lock: Any, start: float, lease: Any, done: bool) -> None:
-        """``lease``: the one that was released, or None. ``done``: whether it had not ended before."""
+    def released(
+        self, lock: Any, start: float, lease: Lease | None, done: bool | None, error: BaseException | None
+    ) -> None:
+        """A release that began at ``start`` has ended.
+
+        ``lease``: the one that was released, or None. ``done``: whether it had not ended before; None: an
+        exception ended the release.
+        """
         now = self.clock()
-        outcome = "released" if done else "expired"
-        if now - start >= self.slower_than or not done:
-            self._record("release", lock, now - start, outcome if done or lease is not None else "not held")
-        granted_at = getattr(lock, "_granted_at", None)
-        if lease is None or granted_at is None:
-            return
-        seconds = max(0.0, min(now, lease.deadline) - granted_at)
-        lock._granted_at = None
+        if error is not None:
+            self._record("release", lock, now - start, outcome_of(error), error)
+        elif done is not None:
+            outcome = "released" if done else "expired"
+            self._record("release", lock, now - start, outcome if lease is not None else "not held")
+            granted_at, lock._granted_at = lock._granted_at, 0.0
+            if lease is not None and granted_at:
+                self._held(lock, max(0.0, min(now, lease.deadline) - granted_at), outcome)
+
+    def _held(self, lock: Any, seconds: float, outcome: str) -> None:
         for recorder in self._recorders:
             try:
                 recorder.held(lock, seconds, outcome)
             except Exception as error:
                 log_unmeasured(self._events, error)
 
-    def refused(self, operation: str, lock: Any, start: float, error: BaseException | None = None) -> None:
-        """The operation ended without success: with ``error``, or because another holder has the lock."""
-        self._record(operation, lock, self.clock() - start, outcome_of(error), error)
-
     def _record(
         self, operation: str, lock: Any, seconds: float, outcome: str, error: BaseException | None = None
     ) -> None:
+        if outcome in GOOD and seconds < self.slower_than:
+            return
         for recorder in self._recorders:
             if outcome not in GOOD or seconds >= recorder.slower_than:
                 try:
@@ -111,150 +122,10 @@ def outcome_of(error: BaseException | None) -> str:
 
 
 def instrument(client: BaseClient, recorder: Recorder) -> None:
-    """Make ``client`` create locks that report to ``recorder``, besides the recorders that it has."""
-    observer = client._core.observe()
-    with client._core.client_state.mutex:
+    """Make the locks of ``client`` report to ``recorder``, besides the recorders that it has."""
+    core = client._core
+    observer = core.observe()
+    with core.client_state.mutex:
         if observer.reports is None:
-            observer.reports = Reports(client._core.policy.clock, client._core.client_state.events)
-            observer.lock_class = reporting(client, observer.reports)
+            observer.reports = Reports(core.policy.clock, core.client_state.events)
         observer.reports.add(recorder)
-
-
-def reporting(client: BaseClient, reports: Reports) -> type[Any]:
-    """A subclass of the class of the client's locks, whose locks report to ``reports``."""
-    base: type[Any]
-    if isinstance(client, FastRedlock):
-        base, methods = Lock, with_threads(Lock, reports)
-    else:
-        from ..aio.client import AsyncLock  # late: asyncio is slow to import; this client has imported it
-
-        base, methods = AsyncLock, with_tasks(AsyncLock, reports)
-    names = {"__slots__": ("_granted_at",), "__module__": base.__module__, **methods}
-    return type(base.__name__, (base,), names)
-
-
-def with_threads(base: Any, reports: Reports) -> Methods:
-    """The methods of a lock for threads that report.
-
-    A signal handler may raise while a grant is reported. The lease of this call is released then: its caller
-    does not get it.
-    """
-    clock = reports.clock
-
-    def acquiring(acquire: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(acquire)
-        def reported(self: Any, body: Body, *args: Any) -> Any:
-            start = clock()
-            try:
-                done = acquire(self, body, *args)
-                if done:
-                    reports.granted(self, start)
-                else:
-                    reports.refused("acquire", self, start)
-                return done
-            except BaseException as error:
-                self._undo(body)
-                reports.refused("acquire", self, start, error)
-                raise
-
-        return reported
-
-    def release(self: Any) -> bool:
-        lease, start = self._lease, clock()
-        try:
-            done: bool = base.release(self)
-        except BaseException as error:
-            reports.refused("release", self, start, error)
-            raise
-        reports.released(self, start, lease, done)
-        return done
-
-    def leave(self: Any, *error: Any) -> None:
-        held, lease, start = self._lease, None, 0.0
-        try:
-            lease, start = self._lease, clock()
-            base.__exit__(self, *error)
-        except BaseException as failure:
-            self._drop(held)
-            if isinstance(failure, LockLost):
-                reports.released(self, start or clock(), lease, False)
-            else:
-                reports.refused("release", self, start or clock(), failure)
-            raise
-        if lease is not None:  # otherwise detach() gave it up before
-            reports.released(self, start, lease, clock() < lease.deadline)
-
-    def extend(self: Any, ttl: float | None = None, *, confirm: bool = False) -> float:
-        start = clock()
-        try:
-            validity: float = base.extend(self, ttl, confirm=confirm)
-        except BaseException as error:
-            reports.refused("extend", self, start, error)
-            raise
-        reports.extended(self, start)
-        return validity
-
-    enter = {"_acquire": acquiring(base._acquire), "_enter": acquiring(base._enter)}
-    return {**enter, "release": release, "extend": extend, "__exit__": leave}
-
-
-def with_tasks(base: Any, reports: Reports) -> Methods:
-    """The methods of a lock for asyncio that report; see ``with_threads``."""
-    clock = reports.clock
-
-    def acquiring(acquire: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(acquire)
-        async def reported(self: Any, *args: Any, **options: Any) -> Any:
-            before, start = self._lease, clock()
-            try:
-                done = await acquire(self, *args, **options)
-                if done:
-                    reports.granted(self, start)
-                else:
-                    reports.refused("acquire", self, start)
-                return done
-            except GeneratorExit:  # the task is destroyed: nothing can be awaited
-                raise
-            except BaseException as error:
-                if not isinstance(error, RedlockError) and self._lease not in (None, before):
-                    await base.release(self)
-                reports.refused("acquire", self, start, error)
-                raise
-
-        return reported
-
-    async def release(self: Any) -> bool:
-        lease, start = self._lease, clock()
-        try:
-            done: bool = await base.release(self)
-        except BaseException as error:
-            reports.refused("release", self, start, error)
-            raise
-        reports.released(self, start, lease, done)
-        return done
-
-    async def leave(self: Any, *error: Any) -> None:
-        lease, start = self._lease, clock()
-        try:
-            await base.__aexit__(self, *error)
-        except LockLost:
-            reports.released(self, start, lease, False)
-            raise
-        except BaseException as failure:
-            reports.refused("release", self, start, failure)
-            raise
-        if lease is not None:  # otherwise detach() gave it up before
-            reports.released(self, start, lease, clock() < lease.deadline)
-
-    async def extend(self: Any, ttl: float | None = None, *, confirm: bool = False) -> float:
-        start = clock()
-        try:
-            validity: float = await base.extend(self, ttl, confirm=confirm)
-        except BaseException as error:
-            reports.refused("extend", self, start, error)
-            raise
-        reports.extended(self, start)
-        return validity
-
-    enter = {"acquire": acquiring(base.acquire), "__aenter__": acquiring(base.__aenter__)}
-    return {**enter, "release": release, "extend": extend, "__aexit__": leave}

@@ -188,11 +188,6 @@ class BaseClient:
         core.client_state = core.masters.client_state
         self._core = core
 
-    def _class_of(self, own: type[L]) -> type[L]:
-        """The class of the locks that this client makes: that of its observer, or else ``own``."""
-        observer = self._core.client_state.observer
-        return own if observer is None else observer.lock_class or own
-
     def health(self) -> list[MasterHealth]:
         """The state of each master, in the order of the configuration. No I/O, never raises.
 

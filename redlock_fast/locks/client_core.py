@@ -41,14 +41,13 @@ class Grants(Protocol):
 
 @dataclass(slots=True)
 class Observer:
-    """Observes one client. Each field may be set without the others.
+    """Observes one client. Each field may be set without the other.
 
-    ``grants``: each receives each granted lease. ``lock_class``: the client makes locks of this class instead
-    of its own. ``reports``: what these locks call; see exporters/instrument.py.
+    ``grants``: each receives each granted lease. ``reports``: receives the end of each acquire, release and
+    explicit extension; see exporters/instrument.py.
     """
 
     grants: tuple[Grants, ...] = ()
-    lock_class: type[Any] | None = None
     reports: Any = None
 
     def granted(self, lease: Lease) -> None:

@@ -24,6 +24,7 @@ cdef class LockState:
     cdef public object _acquiring
     cdef public list _bodies
     cdef public long _generation
+    cdef public double _granted_at
     cdef int _at_exit
     cdef public object _label
 

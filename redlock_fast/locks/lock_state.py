@@ -47,6 +47,7 @@ class LockState:
         "_client_state",
         "_core",
         "_generation",
+        "_granted_at",
         "_label",
         "_lease",
         "_lock_kind",
@@ -89,6 +90,7 @@ class LockState:
         self._lease: Lease | None = None
         self._acquiring: object = None  # identifies the acquire that is under way
         self._bodies: list[Body] | None = None  # of `with`; None: there was none yet
+        self._granted_at: float = 0.0  # by the lease clock, for measurements; 0.0: not measured
         self._generation = self._client_state.generation()
         self._at_exit = AS_CLIENT if release_at_exit is None else self._checked_at_exit(release_at_exit)
         if label is not None:  # a lock without a label of its own pays nothing
@@ -485,6 +487,7 @@ def lock_of(
     one._lease = lease
     one._acquiring = None
     one._bodies = None
+    one._granted_at = 0.0
     one._generation = client_state.generation()
     one._at_exit = 0  # AS_CLIENT
     return one

@@ -16,13 +16,15 @@ cdef class LockAcquire(Acquire):
     cdef readonly LockState lock
     cdef readonly Body body
     cdef readonly Lease ended
+    cdef readonly object reports
+    cdef readonly double began
 
     @cython.locals(lock=LockState, state=ClientState)
     cpdef object begin(self)
     cpdef object retries(self, Votes votes)
     cpdef object on_granted(self, Lease lease)
     cpdef list abort(self)
-    cpdef object close(self)
+    cpdef object close(self, object error=*)
 
 cdef class TakeOver(LockAcquire):
     cdef readonly object handover
@@ -47,15 +49,18 @@ cdef class LockRelease(Release):
     cdef readonly LockState lock
     cdef readonly Lease only
     cdef readonly bint of_token
+    cdef readonly object reports
+    cdef readonly double began
 
     @cython.locals(lock=LockState)
     cpdef object begin(self)
     cpdef object advance(self, object result)
     @cython.locals(lock=LockState, lease=Lease)
     cpdef object finish(self, list answers)
+    cpdef object report(self, Lease lease, object error)
     @cython.locals(lease=Lease)
     cpdef list abort(self)
-    cpdef object close(self)
+    cpdef object close(self, object error=*)
 
 @cython.locals(made=LockRelease)
 cpdef LockRelease new_release(LockState lock, Lease only=*)

@@ -32,8 +32,10 @@ class LockAcquire(Acquire):
     turns. ``ended``: a former lease of the lock that has ended, until its release is sent.
     """
 
-    __slots__ = ("body", "ended", "lock")
+    __slots__ = ("began", "body", "ended", "lock", "reports")
 
+    began: float
+    reports: Any
     give_up_at: float
     lock: LockState
     body: Body | None
@@ -41,6 +43,8 @@ class LockAcquire(Acquire):
 
     def begin(self) -> Effect | Operation | None:
         lock, state = self.lock, self.lock._client_state
+        if state.observer is not None:
+            self.reports, self.began = state.observer.reports, self.policy.clock()
         if state.closed:
             lock._core.check_open()
         if self.body is None:
@@ -92,7 +96,11 @@ class LockAcquire(Acquire):
         undo = Acquire.abort(self)
         return undo if self.ended is None else [*undo, undo_lease(self.ended)]
 
-    def close(self) -> None:
+    def close(self, error: BaseException | None = None) -> None:
+        reports = self.reports
+        if reports is not None:
+            self.reports = None
+            reports.acquired(self.lock, self.began, self.outcome, error)
         Acquire.close(self)
         if self.lock._acquiring is self:
             self.lock._acquiring = None
@@ -219,14 +227,16 @@ def _fill(
     made.token = token
     made.body = body
     made.sent = 0
-    made.outcome = made.lease = made.ended = made._rest = made._retry_loop = None
+    made.outcome = made.lease = made.ended = made.reports = made._rest = made._retry_loop = None
 
 
 class LockRelease(Release):
     """Release ``lock``. The outcome is whether a quorum still had the lease. ``only``: no other lease."""
 
-    __slots__ = ("lock", "of_token", "only")
+    __slots__ = ("began", "lock", "of_token", "only", "reports")
 
+    began: float
+    reports: Any
     lock: LockState
     outcome: Any
     lease: Any
@@ -234,7 +244,9 @@ class LockRelease(Release):
     only: Lease | None
 
     def begin(self) -> Effect | Operation | None:
-        lock = self.lock
+        lock, observer = self.lock, self.lock._client_state.observer
+        if observer is not None:
+            self.reports, self.began = observer.reports, self.policy.clock()
         if self.lease is None and self.only is None and self.has_token():
             handover: Any = lock._lock_kind
             key, token, everywhere = handover.lock_kind, handover.token, self.policy.voters.lists.all
@@ -267,6 +279,7 @@ class LockRelease(Release):
         alive = lock._note_release(lease, finish_release(self.policy, lease, answers))
         self.lease = None  # nothing is left to undo
         self.outcome = alive
+        self.report(lease, None)
 
     def release_token(self, handover: HandoverKind) -> Generator[Effect | Operation, Any, None]:
         """Release the lock of a token from another process."""
@@ -282,8 +295,16 @@ class LockRelease(Release):
             return []
         return [undo_lease(lease)]
 
-    def close(self) -> None:
+    def report(self, lease: Lease | None, error: BaseException | None) -> None:
+        """Report the end of this release, once. ``lease``: the one that was released."""
+        reports = self.reports
+        if reports is not None:
+            self.reports = None
+            reports.released(self.lock, self.began, lease, self.outcome, error)
+
+    def close(self, error: BaseException | None = None) -> None:
         self._rest = None
+        self.report(None, error)
         if self.lease is not None:
             self.lock._forget_lease(self.lease)
 
@@ -296,5 +317,5 @@ def new_release(lock: LockState, only: Lease | None = None) -> LockRelease:
     made.only = only
     made.lease = lock._lease if only is None else only  # ``begin`` looks whose it is
     made.of_token = False
-    made.outcome = made._rest = None
+    made.outcome = made.reports = made._rest = None
     return made

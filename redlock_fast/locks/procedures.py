@@ -48,18 +48,44 @@ def drop_lock(lock: LockState) -> list[Request]:
 def new_extend(lock: LockState, ttl: float | None, confirm: bool = False) -> Operation:
     """The operation that extends ``lock``; see ``validity_of`` for its outcome.
 
-    Raises LockLost, TooManyExtensions, ConfigError, ClientClosed; and so does the operation, which also
-    raises QuorumUnavailable.
+    Raises ConfigError and ClientClosed. The operation raises LockLost, TooManyExtensions, QuorumUnavailable
+    and ClientClosed.
     """
     core = lock._core
     core.check_open()
     ttl = lock._ttl if ttl is None else core.check_ttl(ttl)
     check_flag("confirm", confirm)
+    handover = lock._lock_kind
+    if isinstance(handover, HandoverKind) and handover.token and lock._own_lease() is None:
+        return new_take_over(lock, ttl)
+    return LockExtend(lock, ttl, confirm)
+
+
+class LockExtend(Procedure):
+    """Extend the lease of ``lock`` to ``ttl`` seconds from now. The outcome is its validity in seconds.
+
+    ``confirm``: ask the masters also if the lease lasts longer already.
+    """
+
+    __slots__ = ("_began", "_lock", "_reports")
+
+    def __init__(self, lock: LockState, ttl: float, confirm: bool) -> None:
+        given: list[Given] = []
+        Procedure.__init__(self, _extend(lock, ttl, confirm, given), partial(taken_back, given))
+        observer = lock._client_state.observer
+        self._lock = lock
+        self._reports = None if observer is None else observer.reports
+        self._began: float = 0.0 if observer is None else lock._policy.clock()
+
+    def close(self, error: BaseException | None = None) -> None:
+        reports, self._reports = self._reports, None
+        if reports is not None and (error is not None or self.outcome is not None):
+            reports.extended(self._lock, self._began, error)
+
+
+def _extend(lock: LockState, ttl: float, confirm: bool, given: list[Given]) -> Generator[Effect, Any, float]:
     lease = lock._own_lease()
     if lease is None:
-        handover = lock._lock_kind
-        if isinstance(handover, HandoverKind) and handover.token:
-            return new_take_over(lock, ttl)
         raise LockLost(
             f"{quoted(lock.resource)}: nothing to extend: the lock is not held",
             resource=lock.resource,
@@ -71,13 +97,6 @@ def new_extend(lock: LockState, ttl: float | None, confirm: bool = False) -> Ope
             f"held for {lock.remaining():.3f} s more",
             resource=lock.resource,
         )
-    given: list[Given] = []
-    return Procedure(_extend(lock, lease, ttl, confirm, given), partial(taken_back, given))
-
-
-def _extend(
-    lock: LockState, lease: Lease, ttl: float, confirm: bool, given: list[Given]
-) -> Generator[Effect, Any, float]:
     outcome, votes = yield from procedures.extend(lock._core.policy, lease, ttl, given, confirm)
     return lock._validity_or_raise(lease, outcome, votes)
 

@@ -114,10 +114,7 @@ class Lock(LockState):
                 with ``blocking=False``, or masters that cannot form a quorum.
             ClientClosed: The client is closed.
         """
-        return self._acquire(Body(), blocking, timeout)
-
-    def _acquire(self, body: Body, blocking: bool, timeout: float) -> bool:
-        """Acquire the lock for ``body``, which gets the lease."""
+        body = Body()
         try:
             outcome = acquire(self, blocking, timeout, self._core.masters, body)
             # No call after a grant: a signal handler may raise in a call.
@@ -192,9 +189,7 @@ class Lock(LockState):
         return validity_of(run(new_downgrade(self._core, self), self._core.masters))
 
     def __enter__(self) -> Self:
-        return self._enter(Body(threading.get_ident()))
-
-    def _enter(self, body: Body) -> Self:
+        body = Body(threading.get_ident())
         try:
             outcome = acquire(self, True, None, self._core.masters, body)
             if outcome is not self._lease:
@@ -374,7 +369,7 @@ class FastRedlock(BaseClient):
         auto_extension = thread_auto_extension(self._core, auto_extend, on_lost, max_hold)
         lock_kind = self._core.lock_kind(resource, fencing, fair, token)
         options = timeout, max_extensions, auto_extension, release_at_exit, owner, label
-        return self._class_of(Lock)(self._core, resource, lock_kind, ttl, *options)
+        return Lock(self._core, resource, lock_kind, ttl, *options)
 
     def rwlock(
         self, resource: Resource, ttl: float | None = None, **options: Unpack[KindOptions[Lock]]
@@ -494,7 +489,7 @@ class FastRedlock(BaseClient):
         auto_extension = thread_auto_extension(self._core, auto_extend, on_lost, max_hold)
         lock_kind = multi_lock_kind(self._core, resources)
         options = timeout, max_extensions, auto_extension, release_at_exit, owner, label
-        return self._class_of(Lock)(self._core, tuple(resources), lock_kind, ttl, *options)
+        return Lock(self._core, tuple(resources), lock_kind, ttl, *options)
 
     def leader(
         self,
@@ -556,9 +551,7 @@ class FastRedlock(BaseClient):
             ClientClosed: The client is closed.
         """
         plain = self._plain
-        lock = (
-            plain_lock(self._class_of(Lock), self._core, resource, ttl) if plain else self.lock(resource, ttl)
-        )
+        lock = plain_lock(Lock, self._core, resource, ttl) if plain else self.lock(resource, ttl)
         return lock if lock.acquire(blocking, timeout) else None
 
     def acquire_many(self, resources: ListOf[Resource], ttl: float | None = None) -> list[Lock | None]:
@@ -581,13 +574,13 @@ class FastRedlock(BaseClient):
         self, resources: ListOf[Resource], ttl: float | None, part: UnfinishedBatch | None = None
     ) -> list[Lock | None]:
         """As ``acquire_many``, perhaps as a part of the call of a sharded client."""
-        operation = AcquireMany(self._core, self._class_of(Lock), self.lock, resources, ttl, part)
+        operation = AcquireMany(self._core, Lock, self.lock, resources, ttl, part)
         try:
             locks: list[Lock | None] = run(operation, self._core.masters)
             return locks
-        except BaseException:
+        except BaseException as error:
             if operation.outcome is not None:  # a signal handler raised after it had ended
-                clean_up(operation, self._core.masters)
+                clean_up(operation, self._core.masters, error)
             raise
 
     def release_many(self, locks: Sequence[Lock]) -> list[bool]:

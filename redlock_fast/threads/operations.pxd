@@ -21,9 +21,9 @@ cpdef object run(Operation operation, object masters, object wait=*)
 cpdef object perform_each(
     Operation operation, object masters, ClientState state, long generation, object wait)
 
-cpdef object clean_up(Operation operation, object masters)
+cpdef object clean_up(Operation operation, object masters, object error)
 
-cpdef object send_off(Operation operation, object masters)
+cpdef object send_off(Operation operation, object masters, object error)
 
 cpdef object exchange(
     object requests, object need, double timeout, int wait, double stall, object masters)

@@ -39,7 +39,7 @@ def release(lock: LockState, masters: Masters, only: Lease | None = None) -> boo
         return alive
     except BaseException:
         if lease is not None and lock._lease is lease:  # a signal handler raised before the operation began
-            clean_up(new_release(lock, lease), masters)
+            clean_up(new_release(lock, lease), masters, None)
         raise
 
 
@@ -57,11 +57,11 @@ def run(operation: Operation, masters: Masters, wait: Callable[[Effect, Masters]
             raise ClientClosed(CONTINUED_BY_PARENT)
         operation.close()
         return operation.outcome
-    except BaseException:
+    except BaseException as error:
         if state.generation() != generation:
             operation.close()
             raise ClientClosed(CONTINUED_BY_PARENT) from None
-        clean_up(operation, masters)
+        clean_up(operation, masters, error)
         raise
 
 
@@ -90,19 +90,22 @@ def perform_each(
         effect = operation.advance(result)
 
 
-def clean_up(operation: Operation, masters: Masters) -> None:
-    """Send what ``operation`` must not leave undone. Once more if a signal handler raises while it does."""
+def clean_up(operation: Operation, masters: Masters, error: BaseException | None) -> None:
+    """Send what ``operation``, which ``error`` ended, must not leave undone.
+
+    Once more if a signal handler raises in the meantime.
+    """
     try:
-        send_off(operation, masters)
+        send_off(operation, masters, error)
     except BaseException:
-        send_off(operation, masters)
+        send_off(operation, masters, error)
         raise
 
 
-def send_off(operation: Operation, masters: Masters) -> None:
+def send_off(operation: Operation, masters: Masters, error: BaseException | None) -> None:
     for requests in operation.abort():
         send(requests, masters)
-    operation.close()
+    operation.close(error)
 
 
 def send(requests: Message, masters: Masters) -> None:

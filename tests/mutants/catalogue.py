@@ -1731,33 +1731,8 @@ MEASURED = [
     *of(
         "redlock_fast/exporters/instrument.py",
         judges("real/exporters/durations", "real/exporters/telemetry", "real/threads/operations"),
-        (
-            "an-interrupted-measured-end-releases-another-lease",
-            "            self._drop(held)\n",
-            "            base.release(self)\n",
-        ),
-        (
-            "an-interrupted-measured-call-releases-another-lease",
-            "                self._undo(body)\n",
-            "                base.release(self)\n",
-        ),
-        (
-            "a-release-that-did-not-take-place",
-            "start or clock(), failure)\n            raise\n        if lease is not None:",
-            "start or clock(), failure)\n            raise\n        if True:",
-        ),
-        (
-            "a-failed-take-over-releases",
-            """if not isinstance(error, RedlockError) and self._lease not in (None, before):
-                    await base.release(self)
-""",
-            """if True:
-                    await base.release(self)
-""",
-        ),
         ("a-hold-outlasts-its-lease", "min(now, lease.deadline) - granted_at", "now - granted_at"),
         ("a-recorder-breaks-its-lock", "except Exception as failure:", "except LookupError as failure:"),
-        ("an-interrupted-report-leaves-its-lock", "                self._undo(body)\n", ""),
     ),
     *of(
         "redlock_fast/exporters/metrics.py",
@@ -1780,11 +1755,21 @@ MEASURED = [
         judges("unit/exporters/durations"),
         ("labels-without-bound", "if len(self._labels) <= MAX_LABELS:", "if True:"),
     ),
+    *of(
+        "redlock_fast/locks/operations.py",
+        judges("real/exporters/durations", "real/exporters/telemetry"),
+        ("acquires-are-not-measured", "state.observer.reports, self.policy.clock()", "None, 0.0"),
+        (
+            "releases-are-not-measured",
+            "observer.reports, self.policy.clock()\n        if self",
+            "None, 0.0\n        if self",
+        ),
+    ),
     Mutant(
-        "locks-of-a-batch-are-not-measured",
-        "redlock_fast/threads/client.py",
-        "AcquireMany(self._core, self._class_of(Lock), self.lock,",
-        "AcquireMany(self._core, Lock, self.lock,",
+        "a-lease-that-was-given-up-is-reported-as-released",
+        "redlock_fast/aio/client.py",
+        "if self._lease is not None and not self._in_another_body(self._lease):",
+        "if not self._in_another_body(self._lease):",
         judges("real/exporters/telemetry"),
     ),
 ]

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from support.inside import core_of
 
 from redlock_fast import AsyncFastRedlock, ConfigError, FastRedlock, ShardedRedlock
 from redlock_fast.exporters.durations import Durations, kind_of
@@ -84,9 +85,9 @@ def test_a_series_is_looked_up_once(client: FastRedlock) -> None:
     assert seconds == [0, 0, 1, 1, 2, 2]
 
 
-def test_a_client_without_observers_makes_its_own_locks(client: FastRedlock) -> None:
-    """What is not measured costs nothing: the class of its locks has no wrapper."""
+def test_a_client_without_durations_reports_nothing(client: FastRedlock) -> None:
+    """What is not measured costs nothing. Catches: an observer that operations ask in vain."""
     RedlockCollector(None).add(client)
-    assert type(client.lock("r")).__mro__[1].__name__ == "LockState"
+    assert core_of(client).client_state.observer is None
     RedlockCollector(None).add(client, durations=True)
-    assert type(client.lock("r")).__mro__[1].__name__ == "Lock"
+    assert core_of(client).client_state.observer.reports is not None
