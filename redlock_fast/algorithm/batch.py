@@ -66,10 +66,12 @@ class Completion:
 
 
 class UnfinishedBatch:
-    """The attempts of a call of ``acquire_many`` on one client, until the call ends.
+    """The attempts of one call of ``acquire_many``, until that call returns its locks.
 
-    The caller has none of the locks yet. So ``close`` cancels the call and undoes its attempts. ``decided``:
-    the number of attempts whose leases the call has, and whose other keys are undone.
+    A call makes one attempt for some thousands of keys at a time. Its caller has none of the locks before it
+    returns. So if the client is closed in the meantime, ``close`` cancels the call and undoes its attempts.
+    ``decided``: the number of attempts whose replies the call has counted. Of these it holds the leases that
+    were granted, and has released the keys that were not, so that only later attempts are left to undo.
     """
 
     __slots__ = ("__weakref__", "_attempts", "completion", "decided")

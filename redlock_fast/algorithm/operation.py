@@ -30,11 +30,16 @@ def nothing() -> list[Message]:
 
 
 class Operation:
-    """``outcome``: the result, once there is no further effect; None before.
+    """One call on the masters, such as an acquire. It asks for effects, and computes with their results.
 
-    An operation is itself the effect of its exchanges, so it has the fields of an ``Exchange``. One exchange
-    is the whole of most operations. What one exchange does not decide goes on as a generator, which begins
-    after it (``go_on_with``), sets the outcome, and returns nothing.
+    An *effect* is something that only a driver can do: send requests and wait for replies, sleep, wait for a
+    connection. ``begin`` and ``advance`` return the next effect, or None when the call is over; ``outcome`` is
+    its result then, and None before.
+
+    The commonest effect, an exchange of requests and replies, is the operation object itself, which therefore
+    has the fields of an ``Exchange``: so no further object is made for it. Most operations need a single
+    exchange. An operation that needs more, because another client has the lock for example, continues as a
+    generator, which ``go_on_with`` starts after the first exchange; this generator stores the outcome.
     """
 
     __slots__ = ("_rest", "need", "outcome", "requests", "timeout", "wait")
@@ -56,9 +61,11 @@ class Operation:
         raise NotImplementedError
 
     def abort(self) -> list[Message]:
-        """What must be sent, in this order, if the operation does not go on. May be called again.
+        """The messages that the driver must still send if it will not perform further effects.
 
-        Masters that have executed such a request before do nothing the second time.
+        They delete what the operation may have left on the masters, and leave in this order, without waiting
+        for replies. May be called again: a master that has executed such a request before does nothing the
+        second time.
         """
         return []
 
@@ -97,9 +104,10 @@ class Operation:
 
 
 class Procedure(Operation):
-    """An operation that is one generator of effects, which returns the outcome.
+    """An operation that is written as one generator, for calls that are not on the hot path.
 
-    ``undo``: makes what ``abort`` returns, after the generator is closed.
+    ``steps`` yields each effect, receives its result, and returns the outcome. ``undo`` is called when the
+    operation is aborted, after the generator was closed, and returns the messages that must be sent then.
     """
 
     __slots__ = ("_steps", "_undo")

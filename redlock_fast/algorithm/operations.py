@@ -35,11 +35,12 @@ NO_END = math.inf
 
 
 class Acquire(Attempt):
-    """One acquire: attempts until one gets a lease, or until ``seconds`` or the rounds end it.
+    """One acquire: it asks all masters for a lease, again and again, until they grant one or time is over.
 
-    ``seconds``: how long to try, see ``limit``. ``blocking``: whether another attempt may follow.
-    ``give_up_at``: the end by the lease clock, from the start of the first attempt on. ``sent``: the masters
-    that may have the token of the next or the present attempt. ``lease``: what was granted.
+    ``seconds``: how long it may try; infinity: without an end. ``give_up_at``: when that time is over, by
+    the lease clock, the clock that also counts while the machine sleeps; known from the first attempt on.
+    ``blocking``: whether another attempt may follow the first one. ``sent``: the mask of the masters that may
+    have the token of this acquire, so that a release must reach them. ``lease``: what the masters granted.
     """
 
     __slots__ = ("_retry_loop", "_sent_before", "blocking", "give_up_at", "lease", "seconds", "sent")

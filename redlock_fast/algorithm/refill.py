@@ -101,7 +101,11 @@ def _take_back(given: list[Given]) -> Generator[Effect, Any, None]:
 
 
 def taken_back(given: list[Given]) -> list[Message]:
-    """The releases of the leases that another thread has released: its releases may precede what was sent."""
+    """The releases to send after a refill, for the leases that another thread has released in the meantime.
+
+    That thread's releases may have reached a master before the refill, which then put the key back: without
+    a second release the key would stay until the end of its ttl. ``given``: what the refill sent.
+    """
     releases: list[Request] = []
     for lease, ttl, mask in given:
         if lease.released:

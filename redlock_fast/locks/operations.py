@@ -107,10 +107,11 @@ class LockAcquire(Acquire):
 
 
 class TakeOver(LockAcquire):
-    """Get the lease of a token from another process, in one attempt: masters extend the key of the token.
+    """Take a lock over from another process, whose token the caller has: a single attempt.
 
-    Nothing is undone without a lease: the other process may still hold the lock. ``handover``: the kind of
-    the lock object until then.
+    The masters are asked to extend the key of the token. If a quorum did, this object holds the lock. If not,
+    nothing is released, because the other process may still hold the lock by the same token. ``handover``:
+    what the lock object has in place of a kind of lock until it holds the lock; it remembers the token.
     """
 
     __slots__ = ("handover",)
@@ -250,7 +251,8 @@ class LockRelease(Release):
         if self.lease is None and self.only is None and self.has_token():
             handover: Any = lock._lock_kind
             key, token, everywhere = handover.lock_kind, handover.token, self.policy.voters.lists.all
-            # First: from the begin of the release on, an interrupted one is undone by this lease.
+            # Before ``_begin_token_release``: if an exception ends the release from there on, ``abort`` sends
+            # the requests of this lease, which delete the key of the token.
             self.lease = lease_of(key, token, everywhere, lock._core.max_ttl, -math.inf, 0.0)
             self.of_token = True
             if lock._begin_token_release(handover):

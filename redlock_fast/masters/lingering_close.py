@@ -23,10 +23,11 @@ READS = 16
 
 
 class LingeringSockets:
-    """The half-closed connections of one client.
+    """The connections of one client that it has half-closed: it sends nothing more, and still reads.
 
-    The connector's own thread looks through them while other threads add more. So every socket is at any
-    moment in the deque, or in the hands of the one thread that took it out: no lock, and none is forgotten.
+    They stay open until their master has read the releases that were written last. The connector's own
+    thread looks through them while other threads add more. Every socket is either in the deque, or belongs
+    to the one thread that has just taken it out. So this needs no lock, and no socket is forgotten.
     """
 
     def __init__(self, masters: int) -> None:

@@ -72,10 +72,11 @@ def perform_each(
     generation: int,
     wait: Callable[[Effect, Masters], Any],
 ) -> None:
-    """Perform the effects of ``operation``, until there is an outcome or a signal handler forked.
+    """Perform the effects of ``operation``, until there is an outcome, or until a signal handler has forked.
 
-    Beside ``run``, whose ``try`` protects it: where a turn of a loop ends with a condition, CPython 3.13 and
-    3.14 may run a signal handler, and a ``try`` around the loop in one function does not catch its exception.
+    This loop is a function of its own, which ``run`` calls inside its ``try``: CPython 3.13 and 3.14 may run
+    a signal handler where a turn of a loop ends, and a ``try`` in the function of the loop would not catch
+    what the handler raises there.
     """
     effect: Any = operation.begin()
     while effect is not None and state.known_generation == generation:
