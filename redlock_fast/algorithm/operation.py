@@ -32,9 +32,9 @@ def nothing() -> list[Message]:
 class Operation:
     """One call on the masters, such as an acquire. It asks for effects, and computes with their results.
 
-    An *effect* is something that only a driver can do: send requests and wait for replies, sleep, wait for a
-    connection. ``begin`` and ``advance`` return the next effect, or None when the call is over; ``outcome`` is
-    its result then, and None before.
+    An *effect* is something that only a driver can do: to send requests and wait for replies, to sleep, or to
+    wait for a connection. ``begin`` and ``advance`` return the next effect, or None when the call is over;
+    ``outcome`` is its result then, and None before.
 
     The commonest effect, an exchange of requests and replies, is the operation object itself, which therefore
     has the fields of an ``Exchange``: so no further object is made for it. Most operations need a single
