@@ -298,7 +298,8 @@ class Masters:
         self._owner = os.getpid()
         self._folder = _new_folder()
         atexit.register(self.stop)
-        try:
+        with contextlib.ExitStack() as failed:
+            failed.callback(self.stop)
             self._cleaner = subprocess.Popen(
                 ["/bin/sh", "-c", CLEANER, "sh", str(self._folder)],
                 stdin=subprocess.PIPE,
@@ -312,9 +313,7 @@ class Masters:
                 master.launch()
             for master in self._masters:
                 master.wait_ready()
-        except BaseException:
-            self.stop()
-            raise
+            failed.pop_all()
         return self
 
     def stop(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from typing import Self
 
 logger: logging.Logger = logging.getLogger("redlock_fast")
 # As a library must: a program that has set up no logging gets no lines on its stderr.
@@ -106,6 +107,27 @@ def log_error(event: str, *, resource: str = "", reason: str = "") -> None:
     error = sys.exception()
     if not isinstance(error, RuntimeError) or error.args != NO_MORE_THREADS:
         logger.exception(event, extra=fields(event, resource=resource, reason=reason))
+
+
+class CallOfTheProgram:
+    """A context in which a callback of the program runs, in a thread of this library.
+
+    Whatever the callback raises is logged as ``event`` and goes no further: the thread has more to do.
+    ``failed``: whether it raised.
+    """
+
+    def __init__(self, event: str) -> None:
+        self._event = event
+        self.failed: bool = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        self.failed = kind is not None
+        if self.failed:
+            log_error(self._event)
+        return True
 
 
 def log_outcome(

@@ -242,7 +242,7 @@ class AsyncLeader(LeaderState):
         try:
             campaign.notify()
             if self._on_elected is not None:
-                term.work = asyncio.create_task(self._work(campaign, term), name="redlock-fast-elected")
+                term.work = asyncio.create_task(self._call(self._on_elected), name="redlock-fast-elected")
                 term.work.add_done_callback(partial(self._worked, campaign, term))
             while term.leads():
                 await campaign.wait_for(lambda: not term.leads(), min(TICK, term.left()))
@@ -278,23 +278,10 @@ class AsyncLeader(LeaderState):
             await term.lock.release()
             term.released = True
 
-    async def _work(self, campaign: _Campaign, term: Term) -> None:
-        try:
-            if await self._call(self._on_elected):
-                return
-        except GeneratorExit:  # the task is destroyed: its loop may be closed
-            raise
-        except BaseException:  # also if it cancelled itself
-            self._without_work(campaign, term)
-            raise
-        self._without_work(campaign, term)
-
-    def _worked(self, campaign: _Campaign, term: Term, work: asyncio.Task[None]) -> None:
-        if work.cancelled():  # perhaps before its first step: then nothing of ``_work`` ran
-            self._without_work(campaign, term)
-
-    def _without_work(self, campaign: _Campaign, term: Term) -> None:
-        """End the term: a leader without its work is of no use."""
+    def _worked(self, campaign: _Campaign, term: Term, work: asyncio.Task[bool]) -> None:
+        """End the term if ``on_elected`` failed: a leader without its work is of no use."""
+        if not work.cancelled() and work.exception() is None and work.result():
+            return
         ending = campaign.task is not None and campaign.task.cancelling()
         term.end(STOPPED if ending else FAILED, REST)
         campaign.notify()

@@ -19,7 +19,7 @@ from ..locks.config import check_timeout, number
 from ..locks.decorated import check_callback
 from ..locks.leader import FAILED, REST, STEPPED_DOWN, STOPPED, TICK, Campaign, Election, LeaderState, Term
 from ..locks.operations import new_acquire
-from ..telemetry import log_error
+from ..telemetry import CallOfTheProgram
 from .operations import run
 from .stoppable import Stopped, stoppable
 
@@ -295,14 +295,10 @@ class Leader(LeaderState):
         """Call a function of the program. Returns whether it raised no exception."""
         mask = block_signals()
         restore_signals(campaign.mask)  # it may start a process
-        try:
+        with CallOfTheProgram("leader-error") as call:
             function(self, *reason)
-            return True
-        except BaseException:
-            log_error("leader-error")
-            return False
-        finally:
-            restore_signals(mask)
+        restore_signals(mask)
+        return not call.failed
 
 
 _campaigns: weakref.WeakSet[_Campaign] = weakref.WeakSet()

@@ -19,7 +19,7 @@ from ..locks.config import CLIENT_DEFAULT
 from ..locks.decorated import check_callback
 from ..locks.loss import TrueWhenSet
 from ..masters.connector import start_thread, wait_for_wake
-from ..telemetry import log_error
+from ..telemetry import CallOfTheProgram, log_error
 from .operations import run
 
 #: Seconds that the thread stays alive while there is no lock to renew.
@@ -146,10 +146,8 @@ class ThreadRenewal(Renewal):
         restore_signals(self._signal_mask)  # on_lost may start a process
         while (loss := self._next_loss()) is not None:
             on_lost, lock, reason = loss
-            try:
+            with CallOfTheProgram("on-lost-error"):
                 on_lost(lock, reason)
-            except BaseException:
-                log_error("on-lost-error")
 
     def _next_loss(self) -> tuple[OnLost, AutoExtended, str] | None:
         """The next loss to report; None: the thread ends, as in a child that a call forked."""

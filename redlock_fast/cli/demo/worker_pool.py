@@ -39,7 +39,8 @@ class WorkerPool:
         self._command = [sys.executable, "-m", f"{__package__}.worker", json.dumps(setting)]
 
     def __enter__(self) -> Self:
-        try:
+        with contextlib.ExitStack() as failed:
+            failed.callback(self.__exit__)
             for number in range(len(self._cycles)):
                 process = subprocess.Popen(
                     self._command,
@@ -54,9 +55,7 @@ class WorkerPool:
                 self._readers[-1].start()
             while self._ready < len(self._processes):
                 self.listen()
-        except BaseException:
-            self.__exit__()
-            raise
+            failed.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:

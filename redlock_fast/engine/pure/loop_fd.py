@@ -28,11 +28,10 @@ class LoopFd:
         self._files = [file_of(end) for end in self._wakefd]
         for end in self._wakefd:
             os.set_blocking(end, False)
-        try:
+        with contextlib.ExitStack() as failed:
+            failed.callback(self.close)
             self.add(self._wakefd[0])
-        except BaseException:
-            self.close()
-            raise
+            failed.pop_all()
 
     def fileno(self) -> int:
         return int(self._poll.fileno())
