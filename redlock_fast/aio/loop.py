@@ -15,8 +15,9 @@ from ..algorithm.effects import Exchange, WaitForChange
 from ..algorithm.local_queue import QueueEntry
 from ..engine.contract import Engine
 from ..engine.messages import Batch, Quorums, Request
+from ..engine.threads import start_thread
 from ..masters.client_state import ClientState
-from ..masters.connector import do_nothing, start_thread
+from ..masters.connector import do_nothing
 from ..masters.faults import has_faults, note_faults
 from ..masters.masters import Masters
 from .future import ExchangeFuture

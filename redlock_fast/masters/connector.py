@@ -6,7 +6,6 @@ short-lived thread of its own, so that a master that hangs does not delay the ot
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import queue
@@ -24,6 +23,7 @@ from ..engine.fork import will_fork_unseen
 from ..engine.greenlets import check_at_patch, patched_by
 from ..engine.mutex import new_mutex
 from ..engine.signals import restore_signals, signals_blocked
+from ..engine.threads import start_thread, wait_for_wake
 from ..errors import ConfigError
 from ..telemetry import log_error
 from .address import Target, numbered
@@ -659,19 +659,6 @@ class Connector:
 
 def do_nothing() -> None:
     pass
-
-
-def start_thread(name: str, work: Callable[..., object], *args: object) -> None:
-    """Run ``work`` in a thread that does not keep the interpreter alive."""
-    threading.Thread(target=work, args=args, name=f"redlock-fast-{name}", daemon=True).start()
-
-
-def wait_for_wake(wake: queue.SimpleQueue[None], seconds: float) -> None:
-    """Wait for ``seconds``, or until something is in ``wake``, which is empty afterwards."""
-    with contextlib.suppress(queue.Empty):
-        wake.get(timeout=seconds)
-        while True:
-            wake.get_nowait()
 
 
 def _connector(connector: weakref.ref[Connector], wake: queue.SimpleQueue[None], mask: Any) -> None:

@@ -13,12 +13,12 @@ from typing import Any
 from ..algorithm.lease import Lease
 from ..algorithm.renewal_schedule import FIRST_PAUSE
 from ..engine.signals import restore_signals, signals_blocked
+from ..engine.threads import start_thread, wait_for_wake
 from ..locks.auto_extend import AutoExtended, AutoExtension, OnLost, Renewal, longest_hold
 from ..locks.client_core import ClientCore
 from ..locks.config import CLIENT_DEFAULT
 from ..locks.decorated import check_callback
 from ..locks.loss import TrueWhenSet
-from ..masters.connector import start_thread, wait_for_wake
 from ..telemetry import CallOfTheProgram, log_error
 from .operations import run
 
