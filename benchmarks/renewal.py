@@ -91,7 +91,7 @@ def parts(args: argparse.Namespace, masters: Masters, client: Any, locks: list[A
 def connected(client: Any) -> None:
     """Connect to all masters: a lock that only a quorum has is lost with the first of its masters."""
     client._core.masters.connector.start()
-    while client._core.masters.connector.connected() < 5:
+    while client._core.masters.connector.roster.connected() < 5:
         time.sleep(0.001)
 
 

@@ -38,7 +38,7 @@ class LoopCore(ClientCore):
             return binding
         loop = asyncio.get_running_loop()
         self.check_open()
-        with self.masters.connector.mutex:  # two loops may find the earlier one closed
+        with self.masters.connector.monitor.mutex:  # two loops may find the earlier one closed
             before = self.bound
             if before is not None and before.generation != self.client_state.generation():
                 before = None  # the parent's, before a fork

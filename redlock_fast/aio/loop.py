@@ -17,7 +17,6 @@ from ..engine.contract import Engine
 from ..engine.messages import Batch, Quorums, Request
 from ..engine.threads import start_thread
 from ..masters.client_state import ClientState
-from ..masters.connector import do_nothing
 from ..masters.faults import has_faults, note_faults
 from ..masters.masters import Masters
 from .future import ExchangeFuture
@@ -52,11 +51,10 @@ class LoopBinding:
         self._closed: asyncio.Future[None] | None = None  # done when a call of close has ended
         self._done: asyncio.Future[None] = loop.create_future()  # what ExchangeFuture.wake passes to tasks
         self._done.set_result(None)
-        with masters.connector.mutex:  # unbind() of an earlier binding must not undo this
+        with masters.connector.monitor.mutex:  # unbind() of an earlier binding must not undo this
             self._fd = self.engine.fileno()
             loop.add_reader(self._fd, self._on_ready)
-            masters.connector.on_change = self._on_change
-            masters.connector.on_tick = self._on_tick
+            masters.connector.monitor.listen(self._on_change, self._on_tick)
 
     def is_current(self) -> bool:
         """Whether the caller runs in this loop and in the process that created the binding."""
@@ -257,7 +255,7 @@ class LoopBinding:
 
     def unbind(self) -> None:
         """Release what refers to the tasks of the loop, which is closed. Any thread may call it."""
-        with self.masters.connector.mutex:
+        with self.masters.connector.monitor.mutex:
             if self._fd >= 0:
                 self._fd = -1
                 self._disconnect()
@@ -304,7 +302,7 @@ class LoopBinding:
         self.engine.close_loop_fd()
 
     def _disconnect(self) -> None:
-        self.masters.connector.on_change = self.masters.connector.on_tick = do_nothing
+        self.masters.connector.monitor.listen()
 
 
 def _wake(future: asyncio.Future[None]) -> None:

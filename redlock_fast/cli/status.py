@@ -80,9 +80,10 @@ def by_age(client: FastRedlock, status: Status) -> Status:
     This process is new: it meets each master for the first time, and does not know that it was restarted.
     """
     connector = client._core.masters.connector
+    guard = connector.settings.guard
     kept_out = tuple(
-        connector.settings.guard.kept_out(one.server.uptime, one.server.durable) if one.connections else 0.0
-        for one in connector.own_states().values()
+        guard.kept_out(one.server.uptime, one.server.durable) if one.link.connections else 0.0
+        for one in connector.roster.own().values()
     )
     each = zip(status.masters, kept_out, strict=True)
     votes = mask_of(n for n, (one, seconds) in enumerate(each) if _may_vote(one) and not seconds)
@@ -93,9 +94,9 @@ def by_age(client: FastRedlock, status: Status) -> Status:
 
 def by_records(client: FastRedlock, status: Status) -> tuple[Status, str]:
     """``status`` as the records of the masters leave it, and why they refuse all such clients, or ""."""
-    verdict = client._core.masters.connector.read_records()
+    verdict = client._core.masters.connector.electorate.read_records()
     masters = [
-        replace(one, no_vote=why, listed=False if why else True if verdict.in_force else None)
+        replace(one, no_vote=why, listed=False if why else True if verdict.ruled else None)
         for one, why in zip(status.masters, verdict.reasons, strict=True)
     ]
     votes = mask_of(n for n, one in enumerate(masters) if _may_vote(one))

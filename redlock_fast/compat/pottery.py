@@ -150,10 +150,9 @@ class _Settings:
 
     def _doubtful(self, client: BaseClient, loud: bool | None) -> bool:
         """Whether ``release`` must ask if a quorum of masters answers: pottery reports that."""
-        usable = sum(
-            map(client._core.masters.connector.is_usable, range(client._core.policy.voters.lists.masters))
-        )
-        return self._loud(loud) or usable < client._core.policy.voters.lists.least
+        connections, lists = client._core.masters.connector.connections, client._core.policy.voters.lists
+        usable = sum(map(connections.is_usable, range(lists.masters)))
+        return self._loud(loud) or usable < lists.least
 
 
 class Redlock(_Settings, LockHolder):

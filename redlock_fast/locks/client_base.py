@@ -17,11 +17,11 @@ from ..engine import load
 from ..engine.contract import Wait
 from ..errors import ConfigError
 from ..masters.address import numbered
-from ..masters.connector import ConnectorSettings
 from ..masters.faults import fault_reporter
 from ..masters.health import MasterHealth
 from ..masters.masters import Masters
 from ..masters.restart_guard import MODES, Guard
+from ..masters.settings import ConnectorSettings
 from ..masters.stats import Stats
 from .client_core import ClientCore, constant_owner
 from .config import (
@@ -213,5 +213,5 @@ class BaseClient:
             >>> client.stats().contended
         """
         stats = self._core.client_state.counts.copy()
-        stats.faults = sum(state.faults for state in self._core.masters.connector.states)
+        stats.faults = sum(one.tally.faults for one in self._core.masters.connector.roster.masters)
         return stats

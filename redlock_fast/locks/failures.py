@@ -29,7 +29,7 @@ def acquire_error(
     core: ClientCore, resource: ResourceNames, lock_kind: LockKind, failure: AcquireFailure, owner: str = ""
 ) -> LockNotAcquired:
     """The exception for an acquire without a lease. ``owner``: that of the other lease, if known."""
-    votes, names = failure.votes, core.masters.connector.names()
+    votes, names = failure.votes, core.masters.connector.roster.names()
     lists = failure.lists or core.policy.voters.lists
     rounds = f"{failure.rounds} attempt{'s' * (failure.rounds > 1)}"
     too_few = QuorumTimeout if failure.timed_out else QuorumUnavailable
@@ -41,7 +41,7 @@ def acquire_error(
             reason="late",
         )
     if failure.unavailable:
-        core.masters.connector.connect_urgently(BLIP)  # the caller usually tries again
+        core.masters.connector.dialler.connect_urgently(BLIP)  # the caller usually tries again
         why = outage(core)
         advice = "wait for their restart guards" if why["reason"] == "guarded" else _advice(core, lists)
         return too_few(
@@ -78,11 +78,11 @@ def acquire_error(
 
 def _advice(core: ClientCore, lists: MasterLists) -> str:
     """What to do about masters that did not vote."""
-    states = core.masters.connector.own_states(lists).values()
-    refusing = sum(state.access_refused and not state.attached for state in states)
+    links = [one.link for one in core.masters.connector.roster.own(lists).values()]
+    refusing = sum(link.access_refused and not link.attached for link in links)
     if not refusing:
         return "check that they can be reached"
-    many = f"all {refusing}" if refusing == len(states) else f"{refusing} of {len(states)}"
+    many = f"all {refusing}" if refusing == len(links) else f"{refusing} of {len(links)}"
     return f"{many} masters refuse this user or password"
 
 
@@ -99,7 +99,7 @@ def causes(core: ClientCore, votes: Votes, lists: MasterLists | None = None) -> 
     """
     lists = lists or core.policy.voters.lists
     guilty = (FAULT,) if lists.failed(votes) or lists.refused(votes) else (FAULT, NO_REPLY)
-    names = core.masters.connector.names()
+    names = core.masters.connector.roster.names()
     return [
         MasterError(names[master], core.masters.cause(master, votes))
         for master, value in enumerate(votes.values)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from ..algorithm.master_lists import MasterLists, mask_of
 from ..errors import ClientClosed, ConfigError, MasterError, QuorumUnavailable
 from .address import Target
-from .connector import do_nothing
 from .list_check import Verdict
 from .masters import GRACE, Masters
+from .monitor import do_nothing
 
 
 class MastersChange:
@@ -34,19 +34,19 @@ class MastersChange:
         """Connect the masters that are new. Raises ConfigError if this is no step of a safe change."""
         connector = self._connector
         connector.start()
-        with connector.mutex:
-            if connector.change() is not None:
+        with connector.monitor.mutex:
+            if connector.roster.change() is not None:
                 raise ConfigError("reconfigure: another change of the masters of this client is under way")
             self._check_step(self._new)
-            connector.change = weakref.ref(self)
+            connector.roster.change = weakref.ref(self)
             self._before = self._masters.policy.voters.lists
             self._masks = connector.number(self._new)
-            self._lists = MasterLists(len(connector.states), *self._masks)
+            self._lists = MasterLists(len(connector.roster.masters), *self._masks)
 
     def _check_step(self, lists: Sequence[Sequence[Target]]) -> None:
         """Two clients exclude each other if they have a list in common: each step must keep one."""
-        states = self._connector.states
-        known = {state.target.address: state.target for state in states if not state.gone}
+        present_masters = self._connector.roster.masters
+        known = {master.target.address: master.target for master in present_masters if not master.gone}
         for one in (one for masters in lists for one in masters):
             before = known.get(one.address, one)
             if one.database != before.database:
@@ -54,7 +54,7 @@ class MastersChange:
                     f"reconfigure: {one.name} is another database than {before.name}, with other keys"
                 )
         present = {
-            frozenset(state.target.address for n, state in enumerate(states) if mask >> n & 1)
+            frozenset(master.target.address for n, master in enumerate(present_masters) if mask >> n & 1)
             for mask, _ in self._masters.policy.voters.lists.lists
         }
         if present.isdisjoint(frozenset(one.address for one in masters) for masters in lists):
@@ -67,13 +67,13 @@ class MastersChange:
     def conditions(self, timeout: float) -> Iterator[tuple[Callable[[], bool], float]]:
         """The conditions to wait for in this order, each with its seconds."""
         end = time.monotonic() + timeout
-        self._connector.connect_urgently(timeout)
+        self._connector.dialler.connect_urgently(timeout)
 
         def ready() -> bool:
-            return self._connector.ended() or self._lists.is_quorum(self._voting())
+            return self._connector.monitor.ended() or self._lists.is_quorum(self._voting())
 
         def all_tried() -> bool:
-            return self._connector.ended() or self._connector.all_tried(self._lists)
+            return self._connector.monitor.ended() or self._connector.roster.all_tried(self._lists)
 
         yield ready, timeout
         # A lease on a bare quorum is lost with the first master that fails: give the others a moment.
@@ -83,9 +83,9 @@ class MastersChange:
     def finish(self) -> None:
         """Count by the new lists from now on. Raises QuorumUnavailable, ConfigError, ClientClosed."""
         policy, connector = self._masters.policy, self._connector
-        with connector.mutex:
+        with connector.monitor.mutex:
             self._masters.check_not_closed()
-            if connector.ended():  # the connections that it knows are the parent's
+            if connector.monitor.ended():  # the connections that it knows are the parent's
                 raise ClientClosed("this process is a child of fork: its parent continues this change")
             if wrong := self._verdict().wrong:
                 raise ConfigError(f"reconfigure: {wrong}")
@@ -95,9 +95,9 @@ class MastersChange:
             for mask, _ in (*self._before.lists, *self._lists.lists):
                 common &= mask
             same = self._before.lists == self._lists.lists
-            connector.apply(
+            connector.electorate.apply(
                 MasterLists(
-                    len(connector.states),
+                    len(connector.roster.masters),
                     *self._masks,
                     partly=self._before.partly if same else self._lists.all & ~common,
                     settled_at=self._before.settled_at if same else now + connector.settings.guard.max_ttl,
@@ -107,34 +107,35 @@ class MastersChange:
     def end(self) -> None:
         """The change has ended, if it began. Masters that are in no list of the client leave it."""
         connector = self._connector
-        with connector.mutex:
-            if connector.change() is self and not connector.ended():
-                connector.change = do_nothing
-                connector.apply(self._masters.policy.voters.lists)
+        with connector.monitor.mutex:
+            if connector.roster.change() is self and not connector.monitor.ended():
+                connector.roster.change = do_nothing
+                connector.electorate.apply(self._masters.policy.voters.lists)
 
     def _verdict(self) -> Verdict:
         """What the records of the masters say of the new lists."""
-        with self._connector.mutex:
-            return self._connector.records.verdict_by(self._connector.list_check(self._lists))
+        electorate = self._connector.electorate
+        with self._connector.monitor.mutex:
+            return electorate.records.verdict_by(electorate.list_check(self._lists))
 
     def _voting(self) -> int:
         """The mask of the masters that are connected, and that vote for the new lists."""
         reasons = self._verdict().reasons
-        states = self._connector.states[: len(reasons)]
-        trusted = (n for n, state in enumerate(states) if not state.guarded_until and not reasons[n])
-        return mask_of(filter(self._connector.is_usable, trusted))
+        masters = self._connector.roster.masters[: len(reasons)]
+        trusted = (n for n, master in enumerate(masters) if not master.guard.until and not reasons[n])
+        return mask_of(filter(self._connector.connections.is_usable, trusted))
 
     def _error(self) -> ConfigError | QuorumUnavailable:
-        own, voting = self._connector.own_states(self._lists), self._voting()
+        own, voting = self._connector.roster.own(self._lists), self._voting()
         reasons = self._verdict().reasons
-        for state in own.values():
-            if state.refused or state.duplicate_error:
-                return ConfigError(f"reconfigure: {state.refused or state.duplicate_error}")
-        guarded = [state.guard() for n, state in own.items() if state.attached and not voting >> n & 1]
+        for master in own.values():
+            if master.unfit or master.duplicate:
+                return ConfigError(f"reconfigure: {master.unfit or master.duplicate}")
+        silent = {n: master for n, master in own.items() if not voting >> n & 1}
+        guarded = [master.guard.seconds() for master in silent.values() if master.link.attached]
         causes = [
-            MasterError(state.target.name, reasons[n] or state.guard_text() or state.error or "not connected")
-            for n, state in own.items()
-            if not voting >> n & 1
+            MasterError(one.target.name, reasons[n] or one.guard_text() or one.tally.error or "not connected")
+            for n, one in silent.items()
         ]
         lacking = self._lists.text(self._lists.lacking(voting))
         what = f"reconfigure: no quorum of {lacking} votes, so nothing was changed"

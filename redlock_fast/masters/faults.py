@@ -6,6 +6,7 @@ Compiled where it can be, with the types of ``masters/faults.pxd``.
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,26 @@ CAUSES: dict[str, str] = {
 }
 
 
+class Tally:
+    """What the votes of one master came to.
+
+    ``causes``: votes that were failures, by cause. ``skipped``: requests that were not sent to it, by reason.
+    ``error``: the last fault, as text.
+    """
+
+    __slots__ = ("causes", "error", "skipped")
+
+    def __init__(self) -> None:
+        self.causes: Counter[str] = Counter()
+        self.skipped: Counter[str] = Counter()
+        self.error: str = ""
+
+    @property
+    def faults(self) -> int:
+        """How many votes were failures."""
+        return sum(list(self.causes.values()))  # a copy, because other threads add causes
+
+
 def has_faults(answers: list[Votes] | BatchVotes, masters: Masters) -> bool:
     """Whether a master failed in an exchange. If so, call ``note_faults``.
 
@@ -46,7 +67,7 @@ def has_faults(answers: list[Votes] | BatchVotes, masters: Masters) -> bool:
         if votes.faulty:
             for master, detail in votes.details.items():
                 if detail in SKIP_REASONS:
-                    masters.connector.states[master].skipped[detail] += 1
+                    masters.connector.roster.masters[master].tally.skipped[detail] += 1
                 elif detail != NOT_ASKED and not _is_text(detail):
                     found = True
     return found
@@ -64,10 +85,10 @@ def note_faults(answers: list[Votes] | BatchVotes, masters: Masters) -> None:
 
 def note_fault(master: int, detail: str | bytes, masters: Masters) -> None:
     """Count a fault of one master, and log it at most once in LOG_INTERVAL."""
-    state = masters.connector.states[master]
-    state.causes[fault_cause(detail)] += 1
-    state.error = fault_text(detail)
-    masters.client_state.events.warn("master-fault", state.target.name, state.error)
+    one = masters.connector.roster.masters[master]
+    one.tally.causes[fault_cause(detail)] += 1
+    one.tally.error = fault_text(detail)
+    masters.client_state.events.warn("master-fault", one.target.name, one.tally.error)
 
 
 def fault_reporter(masters: Masters) -> Callable[[int, str], None]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..algorithm.master_lists import MasterLists
 from .address import Target
-from .state import MasterState
+from .master import Master
 
 #: How many masters that left all lists are remembered, for when they come back.
 MAX_LEFT = 1000
@@ -26,8 +26,8 @@ class FormerLists:
         self._max_ttl = max_ttl
         #: When each of the lists ended: attempts by it may be under way.
         self._ended: list[tuple[float, MasterLists]] = []
-        #: The last state of each master that left all lists: another master may have its number.
-        self._left: dict[tuple[Any, ...], MasterState] = {}
+        #: Each master that left all lists, as it was last: another master may have its number.
+        self._left: dict[tuple[Any, ...], Master] = {}
 
     def end(self, lists: MasterLists, now: float) -> None:
         """Other lists replace ``lists``."""
@@ -42,13 +42,13 @@ class FormerLists:
         for _, lists in self._ended:
             lists.unlisted |= 1 << master
 
-    def remember(self, states: Iterable[MasterState]) -> None:
+    def remember(self, masters: Iterable[Master]) -> None:
         """Remember the masters that left all lists."""
-        gone = [*self._left.values(), *(state for state in states if state.gone)]
-        latest = sorted(gone, key=lambda state: state.lost_at)[-MAX_LEFT:]
-        self._left = {state.target.address: state for state in latest}
+        gone = [*self._left.values(), *(master for master in masters if master.gone)]
+        latest = sorted(gone, key=lambda master: master.guard.lost_at)[-MAX_LEFT:]
+        self._left = {master.target.address: master for master in latest}
 
-    def state_of(self, target: Target) -> MasterState:
-        """The state of a master that is new in the lists. The restart guard knows one that comes back."""
+    def master_of(self, target: Target) -> Master:
+        """A master that is new in the lists. The restart guard knows one that comes back."""
         before = self._left.get(target.address)
-        return before.copy_of_returned(target) if before else MasterState(target)
+        return Master(target, guard=before.guard.copy()) if before else Master(target)

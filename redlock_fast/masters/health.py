@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..engine.contract import ConnectionState
-from .state import MasterState
+from .master import Master
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +88,17 @@ class MasterHealth:
         return "record" if self.no_vote else "guard" if self.guard else ""
 
 
-def health_of(state: MasterState, connection: ConnectionState, lists: tuple[str, ...]) -> MasterHealth:
+def health_of(master: Master, connection: ConnectionState, lists: tuple[str, ...]) -> MasterHealth:
     """The health of a master now. ``connection``: what the engine knows of it."""
-    server = state.server
-    if state.attached and connection.attached:
+    server = master.server
+    if master.link.attached and connection.attached:
         word = "lagging" if connection.lag else "connected"
-    elif state.failures:
-        word = "refused" if state.access_refused else "down"
+    elif master.link.failures:
+        word = "refused" if master.link.access_refused else "down"
     else:
         word = "connecting"
     return MasterHealth(
-        name=state.target.name,
+        name=master.target.name,
         lists=lists,
         state=word,
         server=server.kind,
@@ -107,22 +107,22 @@ def health_of(state: MasterState, connection: ConnectionState, lists: tuple[str,
         run_id=server.run_id,
         uptime=server.uptime,
         protocol=server.protocol,
-        release_path=server.can.release_path if state.connections else "",
+        release_path=server.can.release_path if master.link.connections else "",
         round_trip=connection.round_trip,
         pending=connection.pending,
-        faults=state.faults,
-        connections=state.connections,
-        error=connection.broken or state.error,
+        faults=master.tally.faults,
+        connections=master.link.connections,
+        error=connection.broken or master.tally.error,
         resent=connection.resent,
         resend_dropped=connection.resend_dropped,
         persistence=server.persistence,
         eviction=server.eviction,
-        guard=state.guard(),
+        guard=master.guard.seconds(),
         push=server.can.push,
         witness=server.witness,
-        listed=state.listed,
-        no_vote=state.unlisted,
-        causes=dict(state.causes),
-        skipped=dict(state.skipped),
-        abandoned=state.target.calls.abandoned,
+        listed=master.record.listed,
+        no_vote=master.record.why,
+        causes=dict(master.tally.causes),
+        skipped=dict(master.tally.skipped),
+        abandoned=master.target.calls.abandoned,
     )

@@ -125,8 +125,8 @@ class Verdict(NamedTuple):
     epoch: int = 0
 
     @property
-    def in_force(self) -> bool:
-        """Whether the client's list is in force."""
+    def ruled(self) -> bool:
+        """Whether a list is in force, and the client's list is that one: the ruling list."""
         return self.step != ""
 
 
@@ -148,7 +148,7 @@ class ListCheck(NamedTuple):
         own = [n for n in range(len(views)) if any(mask >> n & 1 for mask in self.lists)]
         if len(own) < len(views):
             return self._judge_own(views, own, since)
-        found = self._in_force(views, since)
+        found = self._ruling_list(views, since)
         if found:
             return self._compared(views, *found, since)
         if self._conflict(views):
@@ -181,7 +181,7 @@ class ListCheck(NamedTuple):
         """Whether ``id`` is in each list of the class in which the client has the master."""
         return all(id in ids for ids, mask in zip(of, self.lists, strict=True) if mask >> master & 1)
 
-    def _in_force(self, views: Sequence[View], since: float) -> tuple[Class, dict[str, int]] | None:
+    def _ruling_list(self, views: Sequence[View], since: float) -> tuple[Class, dict[str, int]] | None:
         """The class in force with most masters, and these by their ids; None: no record allows one.
 
         It is also in force by a record that masters have lost, if that was confirmed.
@@ -202,8 +202,8 @@ class ListCheck(NamedTuple):
         def size(item: tuple[Class, dict[str, int]]) -> tuple[int, int]:
             return sum(views[n].attached for n in item[1].values()), len(item[1])
 
-        in_force = [(one, voters) for one, voters in found if one in confirmed or _in_force(views, voters)]
-        return max(in_force, key=size, default=None)
+        ruling = [one for one in found if one[0] in confirmed or _is_in_force(views, one[1])]
+        return max(ruling, key=size, default=None)
 
     def _confirmed_at(self, views: Sequence[View], record: Record) -> float:
         """When the client saw the record last on a quorum of each of its lists; -inf: it did not."""
@@ -468,7 +468,7 @@ def _in_place_of(own: Record | None, record: Record) -> Record:
     return own._replace(in_force=True) if own and own.terms == record.terms else record
 
 
-def _in_force(views: Sequence[View], voters: Mapping[str, int]) -> bool:
+def _is_in_force(views: Sequence[View], voters: Mapping[str, int]) -> bool:
     return any(record.in_force for n in voters.values() if (record := views[n].record))
 
 

@@ -15,7 +15,7 @@ from ..algorithm.master_lists import mask_of
 from ..engine.contract import Engine, Request
 from ..wire.commands import Verb
 from ..wire.text import clean
-from .state import MasterState
+from .master import Master
 
 #: The key of a mark: the key prefix, this, and the random id of the client.
 MARK_KEY = b"redlock-fast:masters:mark:"
@@ -60,19 +60,18 @@ class Marks:
         self._marked: dict[int, int] = {}  # for each master the number of the connection that has the value
         self._written: dict[int, bytes] = {}  # what each master has, if it has not expired
 
-    def refresh(
-        self, engine: Engine, states: Sequence[MasterState], epoch: int, step: str, now: float
-    ) -> None:
+    def refresh(self, engine: Engine, masters: Sequence[Master], epoch: int, step: str, now: float) -> None:
         """Write the mark on each master that needs it. ``now``: monotonic."""
         value = encode_mark(Mark(epoch, step, self._owner))
         if value != self._value or now >= self._next:
             self._value = value
             self._marked.clear()
             self._next = now + MARK_INTERVAL
-        late = [n for n, one in enumerate(states) if one.attached and self._marked.get(n) != one.connections]
+        links = [master.link for master in masters]
+        late = [n for n, one in enumerate(links) if one.attached and self._marked.get(n) != one.connections]
         if late:
             self._write(engine, late)
-            self._marked.update((n, states[n].connections) for n in late)
+            self._marked.update((n, links[n].connections) for n in late)
 
     def _write(self, engine: Engine, masters: Sequence[int]) -> None:
         """The replies are not awaited. A master that refuses the key has no mark, which the operator sees."""

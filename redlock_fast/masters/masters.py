@@ -22,10 +22,13 @@ from ..errors import CLOSED, ClientClosed, ConfigError, RedlockError
 from ..telemetry import log_error
 from .address import Target
 from .client_state import ClientState
-from .connector import Connector, ConnectorSettings
+from .connector import Connector
 from .faults import fault_text
+from .former_lists import FormerLists
 from .health import MasterHealth, health_of
-from .state import MasterState
+from .master import Master
+from .roster import Roster
+from .settings import ConnectorSettings
 
 #: Seconds that the first call waits for more masters than a quorum.
 GRACE = 0.05
@@ -56,8 +59,9 @@ class Masters:
         #: The calls that acquire the first level of a reentrant lock, by its named owner.
         self.turns: LocalQueue = LocalQueue()
         self.release_at_exit = release_at_exit
-        states = [MasterState(target) for target in targets if target is not None]
-        self._use(Connector(policy, settings, states, self.client_state))
+        masters = [Master(target) for target in targets if target is not None]
+        roster = Roster(masters, policy.voters, FormerLists(settings.guard.max_ttl))
+        self._use(Connector(policy, settings, roster, self.client_state))
         _all_masters.add(self)
 
     def _use(self, connector: Connector) -> None:
@@ -83,12 +87,12 @@ class Masters:
     def wait_for(self, conditions: Iterable[tuple[Callable[[], bool], float]]) -> None:
         """Wait for each condition in turn, for its seconds at most."""
         for condition, seconds in conditions:
-            self.connector.changed.wait_for(condition, seconds)
+            self.connector.monitor.changed.wait_for(condition, seconds)
 
     def wait_until_tried(self, timeout: float) -> None:
         """Wait up to ``timeout`` seconds until each master is connected, or could not be."""
-        connector = self.connector
-        connector.changed.wait_for(lambda: self.client_state.closed or connector.all_tried(), timeout)
+        roster = self.connector.roster
+        self.wait_for([(lambda: self.client_state.closed or roster.all_tried(), timeout)])
 
     def quorum_conditions(self, timeout: float) -> Sequence[tuple[Callable[[], bool], float]]:
         """The conditions to wait for in this order, each with its seconds. Then call ``end_quorum_wait``."""
@@ -96,13 +100,13 @@ class Masters:
         connector = self.connector
 
         def cannot_connect() -> bool:
-            return self.client_state.closed or bool(connector.misconfigured)
+            return self.client_state.closed or bool(connector.electorate.misconfigured)
 
         def quorum() -> bool:
-            return cannot_connect() or connector.has_quorum()
+            return cannot_connect() or connector.roster.has_quorum()
 
         def all_tried() -> bool:
-            return cannot_connect() or connector.all_tried()
+            return cannot_connect() or connector.roster.all_tried()
 
         # A lease on a bare quorum is lost with the first master that fails: give the others a moment.
         return (quorum, timeout), (all_tried, min(timeout, GRACE))
@@ -112,14 +116,14 @@ class Masters:
 
         Raises ConfigError if the configuration cannot work.
         """
-        self.client_state.ready = not self.connector.misconfigured
-        if self.connector.misconfigured:
+        self.client_state.ready = not self.connector.electorate.misconfigured
+        if self.connector.electorate.misconfigured:
             self.check_open()
-        return self.connector.has_quorum() and not self.client_state.closed
+        return self.connector.roster.has_quorum() and not self.client_state.closed
 
     def pause(self, seconds: float) -> None:
         """Sleep for ``seconds``. Raises ClientClosed as soon as the client is closed."""
-        self.connector.changed.wait_for(lambda: self.client_state.closed, seconds)
+        self.connector.monitor.changed.wait_for(lambda: self.client_state.closed, seconds)
         self.check_open()
 
     def reconnect(self, seconds: float, disconnected: Sequence[int], silent: Sequence[int] = ()) -> None:
@@ -127,24 +131,24 @@ class Masters:
 
         Raises ClientClosed as soon as the client is closed.
         """
-        self.connector.changed.wait_for(*self.reconnect_condition(seconds, disconnected, silent))
+        self.connector.monitor.changed.wait_for(*self.reconnect_condition(seconds, disconnected, silent))
         self.check_open()
 
     def reconnect_condition(
         self, seconds: float, disconnected: Sequence[int], silent: Sequence[int] = ()
     ) -> tuple[Callable[[], bool], float]:
         """Connect masters without their backoff. Returns the condition to wait for, and the seconds."""
-        before = {n: self.connector.states[n].connections for n in silent}
+        before = {n: self.connector.roster.masters[n].link.connections for n in silent}
 
         def reconnected() -> bool:
-            connector = self.connector
-            new = [n for n in silent if connector.states[n].connections != before[n]]
-            back = connector.has_quorum() and any(map(connector.is_usable, [*disconnected, *new]))
+            roster, is_usable = self.connector.roster, self.connector.connections.is_usable
+            new = [n for n in silent if roster.masters[n].link.connections != before[n]]
+            back = roster.has_quorum() and any(map(is_usable, [*disconnected, *new]))
             return self.client_state.closed or back
 
         if reconnected():  # since the exchange that failed
             return lambda: self.client_state.closed, min(seconds, SHORT_PAUSE)
-        self.connector.connect_urgently(seconds)
+        self.connector.dialler.connect_urgently(seconds)
         return reconnected, seconds
 
     def wait_for_turn(self, entry: QueueEntry, seconds: float) -> None:
@@ -175,8 +179,8 @@ class Masters:
     def check_open(self) -> None:
         """Raise ClientClosed after close(), or ConfigError if the configuration cannot work."""
         self.check_not_closed()
-        if self.connector.misconfigured:
-            raise ConfigError(self.connector.misconfigured)
+        if self.connector.electorate.misconfigured:
+            raise ConfigError(self.connector.electorate.misconfigured)
 
     def check_not_closed(self) -> None:
         """Raise ClientClosed after close()."""
@@ -190,25 +194,25 @@ class Masters:
         if votes.values[master] != FAULT:
             return "no reply in time"
         text = fault_text(votes.details.get(master, "failed"))
-        state = self.connector.states[master]
-        if text == NOT_ASKED and (no_vote := state.unlisted or state.guard_text()):
+        one = self.connector.roster.masters[master]
+        if text == NOT_ASKED and (no_vote := one.record.why or one.guard_text()):
             return no_vote
         if text != "not connected":
             return text
-        error = state.error or "no answer yet"  # the first attempt goes on
-        return error if state.access_refused else f"{text}: {error}"
+        error = one.tally.error or "no answer yet"  # the first attempt goes on
+        return error if one.link.access_refused else f"{text}: {error}"
 
     def guarded_for(self) -> float:
         """Seconds until the restart guards leave a quorum of connected masters; 0.0: guards do not matter."""
-        connector, lists = self.connector, self.policy.voters.lists
-        guards = {n: state.guard() for n, state in enumerate(connector.states) if state.attached}
-        return lists.rank(guards) or 0.0 if connector.has_quorum() else 0.0
+        roster, lists = self.connector.roster, self.policy.voters.lists
+        guards = {n: one.guard.seconds() for n, one in enumerate(roster.masters) if one.link.attached}
+        return lists.rank(guards) or 0.0 if roster.has_quorum() else 0.0
 
     def health(self) -> list[MasterHealth]:
         connector, lists = self.connector, self.policy.voters.lists
         return [
-            health_of(state, connector.engine.connection_state(master), lists.names_of(master))
-            for master, state in connector.own_states(lists).items()
+            health_of(master, connector.engine.connection_state(number), lists.names_of(number))
+            for number, master in connector.roster.own(lists).items()
         ]
 
     # --- the end ---

@@ -19,7 +19,9 @@ from ..telemetry import EventLog, log_error
 from ..wire.commands import Verb
 from .address import Target
 from .connect import connection_of, error_text
+from .known_record import KnownRecord
 from .list_check import LOST, PASSING, ListCheck, Verdict, View
+from .master import Master
 from .membership import (
     CONFIRMED_FOR,
     Record,
@@ -30,8 +32,8 @@ from .membership import (
     replace_command,
     seen,
 )
+from .no_vote import NoVote
 from .probe import send_commands
-from .state import MasterState
 
 #: Seconds between two readings of records that allow no vote, or while the client's list is not in force.
 RECHECK_INTERVAL = 15.0
@@ -42,14 +44,14 @@ CAUSE = "another list"
 
 
 class MasterRecords:
-    """The records of the masters of one client. ``mutex``: guards the states of the masters."""
+    """The records of the masters of one client. ``mutex``: guards what is known of the masters."""
 
-    def __init__(self, check: ListCheck, states: Sequence[MasterState], mutex: threading.RLock) -> None:
+    def __init__(self, check: ListCheck, masters: Sequence[Master], mutex: threading.RLock) -> None:
         #: The lists of the client. After a change of them, call ``judge``.
         self.check: ListCheck = check
-        self._states = states
+        self._masters = masters
         self._mutex = mutex
-        self.verdict: Verdict = Verdict(("",) * len(states))
+        self.verdict: Verdict = Verdict(("",) * len(masters))
         self._is_fresh = True  # a master was connected since the last reading and writing ended
         self._writing = False  # a thread writes records
         self._news = False  # a record has changed since the last reading of all
@@ -61,40 +63,43 @@ class MasterRecords:
         """Find out which masters vote. The caller holds the mutex. ``attaching``: it is connected next."""
         if attaching is not None:
             self._is_fresh = True
-            self._states[attaching].record_error, self._states[attaching].record_writes = "", 0
+            self._masters[attaching].record.begin_again()
         try:
             self.verdict = self.verdict_by(self.check, attaching)
         except Exception as failure:  # memory is short; or an error of ours, which must not end a thread
-            self.verdict = Verdict((f"the records cannot be compared: {failure!r}",) * len(self._states))
-        for state, why in zip(self._states, self.verdict.reasons, strict=True):
-            refused = bool(why) and not self.verdict.undecided
-            error = state.record_error if why == LOST else ""
-            # Another client may have written the record after it was read: it is read again, or written.
-            passing = why in PASSING and self._is_fresh and not error
-            state.undecided = bool(why) and (not refused or passing)
-            state.unlisted = f"{why} ({error})" if error else why
-            compared = self.verdict.in_force and state.seen is not None and state.seen.compared
-            state.listed = False if refused else True if compared else None
+            self.verdict = Verdict((f"the records cannot be compared: {failure!r}",) * len(self._masters))
+        for master, why in zip(self._masters, self.verdict.reasons, strict=True):
+            self._rule(master.record, why)
+
+    def _rule(self, record: KnownRecord, why: str) -> None:
+        """Take the vote of a master, or give it. ``why``: the reason against it in the verdict, or ""."""
+        error = record.error if why == LOST else ""
+        # Another client may have written the record after it was read: it is read again, or written.
+        awaited = why in PASSING and self._is_fresh and not error
+        known = NoVote.AWAITED if awaited else NoVote.RECORD
+        record.no_vote = None if not why else NoVote.UNDECIDED if self.verdict.undecided else known
+        record.why = f"{why} ({error})" if error else why
+        record.ruled = self.verdict.ruled and record.seen is not None and record.seen.compared
 
     def verdict_by(self, check: ListCheck, attaching: int | None = None) -> Verdict:
         """The verdict on other lists of the client. The caller holds the mutex."""
-        if self._listed_at == math.inf and any(_has_list(state.seen) for state in self._states):
+        if self._listed_at == math.inf and any(master.record.has_list for master in self._masters):
             self._listed_at = boot_time()
         views = []
-        for n, state in enumerate(self._states):
-            attached = state.attached or n == attaching
+        for n, master in enumerate(self._masters):
+            attached = master.link.attached or n == attaching
             views.append(
                 View(
-                    address_of(state.target.name),
-                    state.seen,
-                    state.former,
+                    address_of(master.target.name),
+                    master.record.seen,
+                    master.record.former,
                     attached,
-                    tried=attached or state.failures > 0,
-                    writable=not state.record_error,
-                    awaited=state.record_tries < MAX_WRITES,
-                    read_at=state.read_at,
-                    former_at=state.former_at,
-                    settled=state.read_at > self._listed_at or bool(state.record_error),
+                    tried=attached or master.link.failures > 0,
+                    writable=not master.record.error,
+                    awaited=master.record.tries < MAX_WRITES,
+                    read_at=master.record.read_at,
+                    former_at=master.record.former_at,
+                    settled=master.record.read_at > self._listed_at or bool(master.record.error),
                 )
             )
         return check.judge(views, boot_time() - _confirmed_for(check))
@@ -102,14 +107,14 @@ class MasterRecords:
     def read_only(self, connections: RecordConnections) -> Verdict:
         """The verdict by what the masters have now. Reads all records, writes none, and changes no vote."""
         views = []
-        for state in self._states:
-            found, attached = None, state.attached
+        for master in self._masters:
+            found, attached = None, master.link.attached
             if attached:
                 try:
-                    found = connections.read(state.target)
+                    found = connections.read(master.target)
                 except Exception:  # this master failed: it has no vote anyway
                     attached = False
-            views.append(View(address_of(state.target.name), found, None, attached, True, writable=False))
+            views.append(View(address_of(master.target.name), found, None, attached, True, writable=False))
         verdict = self.check.judge(views)
         # A client writes a record back that a master has lost.
         return verdict._replace(reasons=tuple("" if why == LOST else why for why in verdict.reasons))
@@ -118,30 +123,31 @@ class MasterRecords:
         """Log each master that has no vote, once for each reason; not while a thread writes records."""
         if self._writing:
             return
-        for state in self._states:
-            why = state.unlisted
-            if why != state.reported and not state.undecided:
-                state.reported = why
-                if why:
-                    state.causes[CAUSE] += 1
-                    events.warn("master-unlisted", state.target.name, why)
+        for master in self._masters:
+            record = master.record
+            final = record.no_vote in (None, NoVote.RECORD)
+            if final and record.why != record.reported:
+                record.reported = record.why
+                if record.why:
+                    master.tally.causes[CAUSE] += 1
+                    events.warn("master-unlisted", master.target.name, record.why)
 
     def due(self, now: float) -> bool:
         """Whether to read records again: some allow no vote, or the client's list is not in force."""
         if now < self._next_recheck or self._writing:
             return False
         self._next_recheck = now + RECHECK_INTERVAL
-        return any(map(self._is_stale, self._states))
+        return any(map(self._is_stale, self._masters))
 
-    def _is_stale(self, state: MasterState) -> bool:
+    def _is_stale(self, master: Master) -> bool:
         """Whether its record is to be read again."""
-        if not state.attached or state.seen is None:
+        if not master.link.attached or master.record.seen is None:
             return False
-        return bool(state.unlisted) or (state.seen.compared and not self.verdict.in_force)
+        return bool(master.record.why) or (master.record.seen.compared and not self.verdict.ruled)
 
     def confirmation_due(self, now: float) -> bool:
         """Whether to ask the masters again for their records. ``now``: monotonic."""
-        if now < self._next_confirmation or not self.verdict.in_force:
+        if now < self._next_confirmation or not self.verdict.ruled:
             return False
         self._next_confirmation = now + min(RECHECK_INTERVAL, self.check.max_ttl / 1000)
         return True
@@ -155,9 +161,9 @@ class MasterRecords:
         """
         with self._mutex:
             asked = {
-                n: one.connections
-                for n, one in enumerate(self._states)
-                if one.attached and _has_list(one.seen)
+                n: one.link.connections
+                for n, one in enumerate(self._masters)
+                if one.link.attached and one.record.has_list
             }
         if not asked:
             return False
@@ -167,15 +173,15 @@ class MasterRecords:
         lost = False
         with self._mutex:
             for n, connections in asked.items():
-                state, vote = self._states[n], votes.values[n]
+                master, vote = self._masters[n], votes.values[n]
                 replied = vote >= 0 or isinstance(votes.details.get(n), bytes)
-                if not (replied and state.attached and state.connections == connections):
+                if not (replied and master.link.attached and master.link.connections == connections):
                     continue
                 if vote == 0:
-                    state.learn(Seen(), begin)
+                    master.record.learn(Seen(), begin)
                     lost = True
-                elif state.read_at < begin:
-                    state.read_at = begin
+                elif master.record.read_at < begin:
+                    master.record.read_at = begin
         return lost
 
     def write(self, connections: RecordConnections, judge: Callable[[], bool], again: bool) -> None:
@@ -189,15 +195,15 @@ class MasterRecords:
                 return
             self._writing = self._news = True
             self._is_fresh |= again
-            for state in self._states if again else ():
-                state.record_error, state.record_writes = "", 0
+            for one in self._masters if again else ():
+                one.record.begin_again()
         self._next_recheck = time.monotonic() + RECHECK_INTERVAL
         done = False
         try:
             if again:
                 self._read(connections)
             # Other clients may write at the same time, and a master may reply anything.
-            for _ in range(2 * MAX_WRITES * len(self._states)):
+            for _ in range(2 * MAX_WRITES * len(self._masters)):
                 done = not self._write_next(connections, judge)
                 if done:
                     return
@@ -218,27 +224,27 @@ class MasterRecords:
             read_again = verdict.blocked and self._news
             if not is_open or not (verdict.write or read_again):
                 self._writing = False
-                for state in self._states if verdict.in_force else ():
-                    state.record_writes = state.record_tries = 0
+                for one in self._masters if verdict.ruled else ():
+                    one.record.writes = one.record.tries = 0
                 if verdict.blocked:  # all is read, and the masters still have no record
                     self._is_fresh = False
                     judge()
                 return False
             if verdict.write:
                 master, record = verdict.write
-                state = self._states[master]
-                before, connection = state.seen or Seen(), state.connections
+                asked = self._masters[master]
+                before, connection = asked.record.seen or Seen(), asked.link.connections
                 until = verdict.confirmed_at + _confirmed_for(self.check)
         if verdict.write:
             try:
                 begin = boot_time()
-                now = connections.replace(state.target, before.data, record, until)
+                now = connections.replace(asked.target, before.data, record, until)
             except Exception as error:  # this master failed: the other masters are written
-                self._give_up(state, connection, error_text(error))
+                self._give_up(asked, connection, error_text(error))
             else:
-                self._learn(state, connection, now, begin)
+                self._learn(asked, connection, now, begin)
                 read_again = now.data != encode(record)  # another client has written: perhaps to all masters
-                self._count_write(state)
+                self._count_write(asked)
         if read_again:
             self._read(connections)
         return True
@@ -248,41 +254,37 @@ class MasterRecords:
         with self._mutex:
             self._news = False
             stale = [
-                (state, state.connections)
-                for state in self._states
-                if self._is_stale(state) and not state.record_error
+                (master, master.link.connections)
+                for master in self._masters
+                if self._is_stale(master) and not master.record.error
             ]
-        for state, connection in stale:
+        for master, connection in stale:
             try:
                 begin = boot_time()
-                self._learn(state, connection, connections.read(state.target), begin)
+                self._learn(master, connection, connections.read(master.target), begin)
             except Exception as error:  # this master failed: read those of the others
-                self._give_up(state, connection, error_text(error))
+                self._give_up(master, connection, error_text(error))
 
-    def _learn(self, state: MasterState, connection: int, now: Seen, at: float) -> None:
+    def _learn(self, master: Master, connection: int, now: Seen, at: float) -> None:
         with self._mutex:
-            if state.connections == connection:
-                self._news |= state.seen != now
-                state.learn(now, at)
+            if master.link.connections == connection:
+                self._news |= master.record.seen != now
+                master.record.learn(now, at)
 
-    def _count_write(self, state: MasterState) -> None:
+    def _count_write(self, master: Master) -> None:
         with self._mutex:
-            state.record_writes += 1
-            state.record_tries += 1
-            if state.record_writes > MAX_WRITES:
-                state.record_error = "it has not kept what was written"
+            master.record.writes += 1
+            master.record.tries += 1
+            if master.record.writes > MAX_WRITES:
+                master.record.error = "it has not kept what was written"
 
-    def _give_up(self, state: MasterState, connection: int, why: str) -> None:
+    def _give_up(self, master: Master, connection: int, why: str) -> None:
         """No more writes to a master before it is connected or read again. No other master waits for it."""
         with self._mutex:
-            if state.connections == connection:
-                state.record_tries, state.record_error = MAX_WRITES, why
+            if master.link.connections == connection:
+                master.record.tries, master.record.error = MAX_WRITES, why
             else:
-                state.record_tries += 1
-
-
-def _has_list(seen: Seen | None) -> bool:
-    return seen is not None and seen.record is not None and seen.record.epoch > 0
+                master.record.tries += 1
 
 
 def _confirmed_for(check: ListCheck) -> float:

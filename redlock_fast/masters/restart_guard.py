@@ -7,9 +7,13 @@ with Redis", the section on crash recovery.
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, get_args
 
+from ..algorithm.policy import lease_clock
 from ..wire.dialect import MARKER, Identity, RestartMarker
+from .probe import Server
 
 RestartGuard = Literal["auto", "durable", "strict", "marker", "off"]
 """What a client does about masters that may have forgotten locks."""
@@ -118,6 +122,66 @@ class Guard(NamedTuple):
         if durable and now.run_id and self.mode == "durable":
             return 0.0
         return max(0.0, self.max_ttl - min(age, away))
+
+
+@dataclass(slots=True)
+class MasterGuard:
+    """The restart guard of one master: what the last contact has shown, and until when it casts no vote.
+
+    Times are of the monotonic clock, in seconds, but for ``first_failure``.
+    """
+
+    server: Server = field(default_factory=Server)  # at the last connection
+    known: bool = False  # it was connected before, in this process or a parent of fork
+    flushed: bool = False  # it reported a flush since it was last connected
+    lost_at: float = 0.0  # when its last connection ended
+    # While it was never connected: when the first attempt began that failed, by the lease clock; 0.0: none.
+    first_failure: float = 0.0
+    until: float = 0.0  # it casts no vote until then; 0.0: it votes
+
+    def copy(self) -> MasterGuard:
+        """For a child of fork, or for a master that left the lists and comes back: it is known already."""
+        return replace(self)
+
+    def seconds(self) -> float:
+        """Seconds for which the master still casts no vote."""
+        return max(0.0, self.until - time.monotonic())
+
+    def on_failure(self, began: float) -> None:
+        """Remember an attempt to connect that failed. ``began``: when, by the lease clock."""
+        if not self.known:
+            self.first_failure = min(self.first_failure or began, began)
+
+    def admit(self, server: Server, settings: Guard, now: float, behind_sentinels: bool) -> None:
+        """Decide until when the ``server`` that was just connected casts no vote."""
+        before = self.server if self.known else None
+        kept = before is not None and server.data == before.data != b""
+        emptied = before is not None and server.data != before.data != b""
+        same_process = before is not None and server.run_id == before.run_id
+        counted = before is not None and server.flushes != before.flushes
+        # Its report may have been lost with the connection, or never sent.
+        unreported = same_process and counted
+        # No command removed the keys: an older dump may be loaded, and the canary with it.
+        reloaded = self.flushed and same_process and not counted
+        # A replica that is promoted before it has data does not show that it was one.
+        # At the first contact only the marker, in ``server.guarded``, shows when it may have been promoted.
+        failed_over = behind_sentinels and before is not None and server.where != before.where
+        tried = lease_clock() - self.first_failure if self.first_failure else 0.0
+        quarantine = settings.quarantine(
+            before.identity if before else None,
+            server.identity,
+            uptime=server.uptime,
+            away=now - self.lost_at if before else tried,
+            durable=server.durable and before is not None and before.durable,
+            promoted=failed_over,
+            flushed=emptied or ((self.flushed or unreported) and not kept),
+            reloaded=reloaded,
+            max_lag=server.lag,
+        )
+        quarantine = max(quarantine, server.guarded)
+        if quarantine:
+            self.until = max(self.until, now + quarantine)
+        self.server, self.known, self.flushed = server, True, False
 
 
 def least_age(uptime: float) -> float:

@@ -104,7 +104,7 @@ def masters(request: pytest.FixtureRequest) -> Masters:
 
 def no_client_is_open() -> bool:
     """Whether each client of this process that was connected is closed. Those that were dropped are freed."""
-    started = [one for one in list(_all_masters) if one.connector._thread is not None]
+    started = [one for one in list(_all_masters) if one.connector.started]
     if all(one.client_state.closed for one in started):
         return True
     del started

@@ -18,9 +18,9 @@ from redlock_fast.engine.pure.request import PendingRequest
 from redlock_fast.engine.pure.subscriptions import Subscriptions
 from redlock_fast.engine.pure.waiter import Waiter, answers
 from redlock_fast.masters.address import Target
+from redlock_fast.masters.master import Master
 from redlock_fast.masters.probe import Server as Introduction
 from redlock_fast.masters.restart_guard import Guard
-from redlock_fast.masters.state import MasterState
 from redlock_fast.wire.commands import Verb
 
 from .commands import look
@@ -92,7 +92,7 @@ class Engine:
         self.process = process
         self.guard = guard
         targets = [Target(f"master {n}", (n,), no_connection, None) for n in range(len(servers))]
-        self.states = [MasterState(target) for target in targets]
+        self.states = [Master(target) for target in targets]
         self.world = process.world
         self.servers = servers
         self.connections: list[Connection | None] = [None] * len(servers)
@@ -203,7 +203,7 @@ class Engine:
     def _attach(self, number: int, server: Server) -> None:
         introduced = server.introduction(**server.identity())
         state = self.states[number]
-        known = state.server.identity if state.known else None
+        known = state.server.identity if state.guard.known else None
         mark = self.guard.marker(introduced.identity, introduced.promoted, known=known)
         if mark is not None:
             introduced = introduced._replace(guarded=look(server, mark) / 1000)
@@ -223,26 +223,26 @@ class Engine:
         for attached in self.on_attach:
             attached()
 
-    def _attach_unless_duplicate(self, master_state: MasterState, introduced: Introduction) -> None:
+    def _attach_unless_duplicate(self, master_state: Master, introduced: Introduction) -> None:
         """Record the master's identity and whether its grants count, before any request is sent to it."""
         process = self.process
         master_state.on_connected(introduced, self.guard, process.clock())
-        if master_state.guarded_until:
+        if master_state.guard.until:
             self.world.counts["guarded"] += 1
             self.world.note(process, f"does not count on {introduced.run_id} for now")
-            self.world.at(process.true_time(master_state.guarded_until), self._end_guard, master_state)
+            self.world.at(process.true_time(master_state.guard.until), self._end_guard, master_state)
         self._elect()
 
-    def _end_guard(self, master_state: MasterState) -> None:
+    def _end_guard(self, master_state: Master) -> None:
         if self.process.wakes > self.world.now:
             self.world.at(self.process.wakes, self._end_guard, master_state)
-        elif master_state.guarded_until and self.process.clock() >= master_state.guarded_until - 1e-9:
-            master_state.guarded_until = 0.0
+        elif master_state.guard.until and self.process.clock() >= master_state.guard.until - 1e-9:
+            master_state.guard.until = 0.0
             self._elect()
 
     def _elect(self) -> None:
         mask = sum(
-            1 << number for number, master_state in enumerate(self.states) if not master_state.guarded_until
+            1 << number for number, master_state in enumerate(self.states) if not master_state.guard.until
         )
         voters = self.process.core.policy.voters
         voters.mask = mask
@@ -272,7 +272,7 @@ class Engine:
         number = connection.server.number
         connection.over = True
         self.connections[number] = None
-        self.states[number].lost_at = self.process.clock()
+        self.states[number].guard.lost_at = self.process.clock()
         connection.server.connections.remove(connection)
         owed = [op for op, _ in connection.owed]
         for op in owed:
@@ -286,7 +286,7 @@ class Engine:
 
     def flushed(self, connection: Connection) -> None:
         """The master reported that all its keys are deleted."""
-        self.states[connection.server.number].flushed = True
+        self.states[connection.server.number].guard.flushed = True
         self.identify_again(connection)
 
     def identify_again(self, connection: Connection) -> None:

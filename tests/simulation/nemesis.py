@@ -63,7 +63,7 @@ class Nemesis:
     def may_forget(self, server: Server) -> bool:
         """ "auto" trusts a master that it sees for the first time."""
         alive = (process for process in self.processes if not process.dead)
-        return self.guard != "auto" or all(one.engine.states[server.number].known for one in alive)
+        return self.guard != "auto" or all(one.engine.states[server.number].guard.known for one in alive)
 
     def may_notice(self, server: Server) -> bool:
         """All clients learn that its data is not what it was; but one that comes later does not."""

@@ -211,7 +211,7 @@ def test_aioredlock_sentinels(made: str, url: str) -> None:
     ],
 )
 def test_aioredlock_takes_each_form_of_a_connection(connection: Any, name: str) -> None:
-    assert core_of(Aioredlock([connection])._client).masters.connector.names() == [name]
+    assert core_of(Aioredlock([connection])._client).masters.connector.roster.names() == [name]
 
 
 # --- pottery ------------------------------------------------------------------------------------------

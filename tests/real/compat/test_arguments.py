@@ -121,7 +121,7 @@ NAN = float("nan")
 
 def without_io() -> bool:
     """Whether no client of this process has begun to connect."""
-    return all(one.connector._thread is None or one.client_state.closed for one in list(_all_masters))
+    return all(not one.connector.started or one.client_state.closed for one in list(_all_masters))
 
 
 def of_redis_py(**settings: Any) -> redis_py.QuorumLock:

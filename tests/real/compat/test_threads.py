@@ -222,7 +222,7 @@ def test_redlock_py_tries_as_often_as_configured(valkey: Masters, options: Optio
     locks = redlock_py_.Redlock(valkey.urls, retry_count=1_000_000, retry_delay=0.05, **options)
     occupy(raw(valkey), "r")
     waiting = start(lambda: locks.lock("r", 60_000))
-    eventually(lambda: core_of(locks._client).masters.connector.connected() == 0b11111, "it tries")
+    eventually(lambda: core_of(locks._client).masters.connector.roster.connected() == 0b11111, "it tries")
     assert not waiting.done()
     forget(valkey)
     assert waiting.result(DEADLINE)
@@ -238,7 +238,8 @@ def test_redlock_py_says_when_masters_are_down(masters: Masters, options: Option
     down = redlock_py_.Redlock([*masters.urls[:2], *DEAD], **impatient(options))
     down._client.connect(0.01)
     eventually(
-        lambda: core_of(down._client).masters.connector.connected().bit_count() == 2, "two are connected"
+        lambda: core_of(down._client).masters.connector.roster.connected().bit_count() == 2,
+        "two are connected",
     )
     with pytest.raises(redlock_py_.MultipleRedlockException, match="not connected") as caught:
         down.lock("r", 60_000)

@@ -131,7 +131,7 @@ def test_losses_and_renewals_are_counted(page: Page, valkey: Masters, plain: Cal
 def test_masters_that_are_down(page: Page, valkey: Masters, connected: MakeClient) -> None:
     client = connected(valkey, ttl=TTL)
     page.collector.add(client)
-    names = core_of(client).masters.connector.names()
+    names = core_of(client).masters.connector.roster.names()
     lock = client.lock("r")
     assert lock.acquire()
     assert [page("master_up", master=name) for name in names] == [1] * 5
@@ -161,7 +161,7 @@ def test_masters_that_are_connected_and_have_no_vote(
     """Catches: nothing but connections is counted, and a total outage looks like full strength."""
     client = connected(valkey)
     page.collector.add(client)
-    names = core_of(client).masters.connector.names()
+    names = core_of(client).masters.connector.roster.names()
     assert [page("master_votes", master=name) for name in names] == [1] * 5
     for master in list(valkey)[:3]:
         master.restart()
@@ -178,7 +178,7 @@ def test_a_client_that_starts_is_no_outage(page: Page, valkey: Masters) -> None:
     """Catches: an alert for each process that is started, or was never used."""
     with FastRedlock(valkey.urls) as client:
         page.collector.add(client)
-        name = core_of(client).masters.connector.names()[0]
+        name = core_of(client).masters.connector.roster.names()[0]
         assert (page("quorum"), page("master_votes", master=name)) == (3, None)
         client.connect()
         eventually(lambda: page("master_votes", master=name) == 1, "each master was tried")
@@ -187,7 +187,7 @@ def test_a_client_that_starts_is_no_outage(page: Page, valkey: Masters) -> None:
 def test_master_that_lags(page: Page, valkey: Masters, connected: MakeClient) -> None:
     client = connected(valkey, socket_timeout=600.0)
     page.collector.add(client)
-    name = core_of(client).masters.connector.names()[1]
+    name = core_of(client).masters.connector.roster.names()[1]
     valkey[1].pause()
 
     def lags() -> bool:
@@ -211,7 +211,7 @@ def test_master_that_lags(page: Page, valkey: Masters, connected: MakeClient) ->
 def test_faults_by_cause(page: Page, valkey: Masters, connected: MakeClient, raw: Raw) -> None:
     client, nodes = connected(valkey), raw(valkey)
     page.collector.add(client)
-    names = core_of(client).masters.connector.names()
+    names = core_of(client).masters.connector.roster.names()
     nodes[0].config_set("maxmemory", "1")
     nodes[2].acl_setuser("default", enabled=True, nopass=True, commands=["+@all", "-set"], keys=["*"])
     try:
@@ -368,7 +368,7 @@ def test_opentelemetry_tells_the_same(
     found = collect()
     assert found["redlock_fast.acquires"][(("client", "orders"), ("outcome", "acquired"))] == 1
     assert found["redlock_fast.grant"][(("client", "orders"),)].count == 1
-    name = core_of(client.client).masters.connector.names()[0]
+    name = core_of(client.client).masters.connector.roster.names()[0]
     up = found["redlock_fast.master_up"][(("client", "orders"), ("master", name))]
     assert up == page("master_up", client="orders", master=name) == 1
     client.close()

@@ -221,7 +221,7 @@ class SemaphoreModel(Model):
 @pytest.fixture
 def day(masters: Masters, engine_name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[UnreliableDay]:
     for bound in ("MIN_BACKOFF", "MAX_BACKOFF"):
-        monkeypatch.setattr(f"redlock_fast.masters.state.{bound}", 0.02)
+        monkeypatch.setattr(f"redlock_fast.masters.link.{bound}", 0.02)
     one = UnreliableDay(masters, engine_name)
     yield one
     one.close()

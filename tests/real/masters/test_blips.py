@@ -16,7 +16,7 @@ from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import FastRedlock, QuorumUnavailable
 from redlock_fast.embedded import Masters
-from redlock_fast.masters import connector as _connector
+from redlock_fast.masters import dialler
 
 MakeClient = Callable[..., FastRedlock]
 
@@ -27,7 +27,7 @@ NEVER = 1000.0
 @pytest.fixture
 def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     """Left alone, a master that was lost is not connected again before the test has failed."""
-    monkeypatch.setattr("redlock_fast.masters.state._backoff", lambda failures: NEVER)
+    monkeypatch.setattr("redlock_fast.masters.link._backoff", lambda failures: NEVER)
 
 
 @pytest.mark.usefixtures("no_backoff")
@@ -148,18 +148,22 @@ def test_masters_are_left_alone_where_no_caller_waits(valkey: Masters, connected
         with pytest.raises(QuorumUnavailable):
             one.lock("blip").acquire(blocking=False)
         eventually(
-            lambda: time.monotonic() > core_of(one).masters.connector._urgent_until, "its time is over"
+            lambda: time.monotonic() > core_of(one).masters.connector.dialler.urgent_until, "its time is over"
         )
         eventually(
             lambda: (
-                not any(master_state.connecting for master_state in core_of(one).masters.connector.states)
+                not any(
+                    master_state.link.connecting
+                    for master_state in core_of(one).masters.connector.roster.masters
+                )
             ),
             "the last attempts end",
         )
         soon = time.monotonic() + NEVER / 2
-        assert all(master_state.next_try > soon for master_state in core_of(one).masters.connector.states), (
-            "each waits for its backoff"
-        )
+        assert all(
+            master_state.link.next_try > soon
+            for master_state in core_of(one).masters.connector.roster.masters
+        ), "each waits for its backoff"
         proxies[0].refusing = False
         waiting = start(lambda: one.lock("other").acquire(timeout=60.0))
         eventually(lambda: len(up(one)) == 1, "a caller that waits has it connected")
@@ -175,8 +179,8 @@ def test_connections_that_end_at_once_are_made_ever_more_rarely(
     watch ask every master.
     """
     failures: list[int] = []
-    monkeypatch.setattr("redlock_fast.masters.state.SHORT_CONNECTION", NEVER, raising=False)
-    monkeypatch.setattr("redlock_fast.masters.state._backoff", lambda count: failures.append(count) or 0.0)
+    monkeypatch.setattr("redlock_fast.masters.link.SHORT_CONNECTION", NEVER, raising=False)
+    monkeypatch.setattr("redlock_fast.masters.link._backoff", lambda count: failures.append(count) or 0.0)
     with Proxy(valkey[0].port) as proxy:
         one = connected([proxy.url, *valkey.urls[1:]])
         for connections in range(1, 4):
@@ -196,7 +200,7 @@ def test_a_master_is_tried_again_where_memory_is_short(
 ) -> None:
     """Catches: a master that is being connected for ever, without a thread that does it."""
     failed: list[object] = []
-    begin, connect = threading.Thread.start, _connector.connect
+    begin, connect = threading.Thread.start, dialler.connect
 
     def short(call: Callable[..., Any]) -> Callable[..., Any]:
         def called(first: Any, *args: Any, **options: Any) -> Any:
@@ -209,7 +213,7 @@ def test_a_master_is_tried_again_where_memory_is_short(
         return called
 
     if where == "connect":
-        monkeypatch.setattr(_connector, "connect", short(connect))
+        monkeypatch.setattr(dialler, "connect", short(connect))
     else:
         monkeypatch.setattr(threading.Thread, "start", short(begin))
     one = client(valkey)

@@ -285,17 +285,17 @@ def test_locks_of_all_kinds_are_held_through_a_change(
     assert again.fencing_token > number
     assert again.release() is True
     assert [health.lists for health in one.health()] == [("masters",)] * len(new_list)
-    eventually(lambda: sum(state.attached for state in states(one)) == len(new_list), "old masters are left")
+    eventually(lambda: sum(link.attached for link in links(one)) == len(new_list), "old masters are left")
     nothing_left_but_counters(masters)
 
 
-def states(client: Any) -> list[Any]:
-    return list(core_of(client).masters.connector.states)
+def links(client: Any) -> list[Any]:
+    return [master.link for master in core_of(client).masters.connector.roster.masters]
 
 
 def all_attached(client: Any) -> None:
     """``reconfigure`` waits for a quorum of each list, and a moment at most for the other masters."""
-    eventually(lambda: all(state.attached for state in states(client)), "all masters connect")
+    eventually(lambda: all(link.attached for link in links(client)), "all masters connect")
 
 
 def test_batches_are_held_through_a_change(masters: Masters, connected: MakeClient, raw: Raw) -> None:
@@ -418,7 +418,7 @@ def test_an_undone_change(masters: Masters, connected: MakeClient, raw: Raw, soo
     eventually(lambda: all(health.state == "connected" for health in one.health()), "they are back")
     assert [health.lists for health in one.health()] == [("masters",)] * 3
     assert one.acquire("r", TTL, blocking=False) is None, "contended, and no error about masters"
-    eventually(lambda: sum(state.attached for state in states(one)) == 3, "the new masters are left")
+    eventually(lambda: sum(link.attached for link in links(one)) == 3, "the new masters are left")
     one.reconfigure(new_list, joint_with=old_list)
     assert one.acquire("r", TTL, blocking=False) is None
     assert held.extend(TTL) > 0
@@ -442,7 +442,7 @@ def test_another_database_is_no_step(masters: Masters, connected: MakeClient, ra
         one.reconfigure([f"{url.removesuffix('/0')}/1" for url in old])
     for node in raw(masters)[:3]:
         node.client_kill_filter(_type="normal", skipme=True)
-    eventually(lambda: all(state.connections > 1 and state.attached for state in states(one)), "it is back")
+    eventually(lambda: all(link.connections > 1 and link.attached for link in links(one)), "it is back")
     assert one.acquire("r", TTL, blocking=False) is None, "two holders"
     with pytest.raises(ConfigError, match=r"reconfigure: .*/1 is another database than .*/0"):
         one.reconfigure([f"{url.removesuffix('/0')}/1" for url in old])
@@ -475,11 +475,11 @@ def test_a_master_that_dies_during_a_change_is_awaited(
     for number in (3, 4):
         masters[number].pause()
     change = start(lambda: one.reconfigure(new_list, joint_with=old_list, timeout=2 * DEADLINE))
-    eventually(lambda: core_of(one).masters.connector.change(), "it has begun")
+    eventually(lambda: core_of(one).masters.connector.roster.change(), "it has begun")
     for number in (2, 3, 4):
         masters[number].kill()
-    states = core_of(one).masters.connector.states
-    eventually(lambda: all(states[n].failures and not states[n].attached for n in (2, 3, 4)), "all fail")
+    failing = links(one)[2:]
+    eventually(lambda: all(link.failures and not link.attached for link in failing), "all fail")
     masters[3].restart()
     change.result(2 * DEADLINE)
     lock = one.acquire("r", TTL)
@@ -512,8 +512,8 @@ def test_a_child_of_fork_goes_on_with_the_new_masters(masters: Masters, connecte
 
     def in_child() -> None:
         connector = core_of(one).masters.connector
-        assert connector.own_states().keys() == {0, 1, 3}
-        assert connector.states[2].left_at > 0
+        assert connector.roster.own().keys() == {0, 1, 3}
+        assert connector.roster.masters[2].left_at > 0
         if isinstance(one, FastRedlock):
             lock = one.acquire("r", TTL)
             assert lock
@@ -535,14 +535,14 @@ def test_a_restart_of_a_master_that_was_in_no_list_is_noticed(
     one = connected(old)
     one.reconfigure(new, joint_with=old)
     one.reconfigure(new)
-    eventually(lambda: core_of(one).masters.connector.states[0].gone, "it has left")
+    eventually(lambda: core_of(one).masters.connector.roster.masters[0].gone, "it has left")
     masters[0].kill()
     masters[0].restart()
     if reused:
         other = masters.urls[2:]
         one.reconfigure(other, joint_with=new)
         one.reconfigure(other)
-        assert core_of(one).masters.connector.states[0].target.name == f"127.0.0.1:{masters[4].port}/0"
+        assert core_of(one).masters.connector.roster.names()[0] == f"127.0.0.1:{masters[4].port}/0"
         one.reconfigure(new, joint_with=other)
         one.reconfigure(new)
     one.reconfigure(old, joint_with=new)

@@ -25,7 +25,7 @@ from support.waiting import DEADLINE, PATIENT, eventually, start
 
 from redlock_fast import AsyncFastRedlock, ClientClosed, ConfigError, FastRedlock, QuorumUnavailable
 from redlock_fast.embedded import Masters
-from redlock_fast.masters import change, connector
+from redlock_fast.masters import change, connections, connector, electorate, roster
 from redlock_fast.masters.lingering_close import LingeringSockets
 from redlock_fast.masters.membership import PHASE_2
 
@@ -49,7 +49,7 @@ def test_an_interrupt_at_any_moment_changes_all_or_nothing(
     client, other = connected(old), connected(old)
     lock = client.lock("r", TTL)
     assert lock.acquire()
-    files = (change.__file__, connector.__file__)
+    files = tuple(room.__file__ for room in (change, connector, connections, electorate, roster))
     for number in itertools.count():
         one = core_of(client).change_of(
             new, old
@@ -95,7 +95,7 @@ def test_a_second_change_at_the_same_time_is_refused(masters: Masters, connected
     for master in masters[3], masters[4]:
         master.pause()
     first = start(lambda: one.reconfigure(new, joint_with=old, timeout=DEADLINE))
-    eventually(lambda: core_of(one).masters.connector.change(), "the change is under way")
+    eventually(lambda: core_of(one).masters.connector.roster.change(), "the change is under way")
     with pytest.raises(ConfigError, match="another change of the masters of this client is under way"):
         one.reconfigure(old)
     for master in masters[3], masters[4]:
@@ -113,7 +113,7 @@ def test_close_ends_a_change(masters: Masters, connected: MakeClient) -> None:
     changing = start(
         lambda: one.reconfigure(masters.urls[:3], joint_with=masters.urls[:1], timeout=2 * DEADLINE)
     )
-    eventually(lambda: core_of(one).masters.connector.change(), "the change is under way")
+    eventually(lambda: core_of(one).masters.connector.roster.change(), "the change is under way")
     one.close()
     with pytest.raises(ClientClosed):
         changing.result(DEADLINE)
@@ -127,7 +127,7 @@ async def test_a_cancelled_change_has_changed_nothing(engine_name: str, masters:
     async with AsyncFastRedlock(old, engine=engine_name, **PATIENT) as one:
         assert await one.connect()
         task = asyncio.create_task(one.reconfigure(new, joint_with=old, timeout=DEADLINE))
-        await until(lambda: core_of(one).masters.connector.change(), "the change is under way")
+        await until(lambda: core_of(one).masters.connector.roster.change(), "the change is under way")
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -146,7 +146,7 @@ def test_a_child_of_fork_in_the_middle_of_a_change_is_at_the_step_before(
     for master in masters[1], masters[2]:
         master.pause()
     changing = start(lambda: one.reconfigure(new, joint_with=old, timeout=DEADLINE))
-    eventually(lambda: core_of(one).masters.connector.change(), "the change is under way")
+    eventually(lambda: core_of(one).masters.connector.roster.change(), "the change is under way")
 
     def in_child() -> None:
         assert [master.lists for master in one.health()] == [("masters",)]
@@ -180,7 +180,8 @@ def test_a_child_whose_parent_forks_in_the_wait_does_not_wait(masters: Masters, 
 
     def fork_in_the_wait() -> int:
         try:
-            eventually(lambda: core_of(one).masters.connector.changed._condition._waiters, "the change waits")
+            changed = core_of(one).masters.connector.monitor.changed
+            eventually(lambda: changed._condition._waiters, "the change waits")
             eventually(forked, "the handler forks")
             return exit_code(children[0])
         finally:
@@ -242,7 +243,7 @@ def test_a_client_that_was_late_can_be_changed(
     eventually(lambda: all(master.listed for master in late.health()), "its list is in force")
     write_phase_1(masters, nodes, [0, 1, 2], [0, 1, 2, 3, 4])
     write_terms(nodes, epoch=3, **PHASES[phase])
-    eventually(lambda: core_of(late).masters.connector.misconfigured, "its list is refused")
+    eventually(lambda: core_of(late).masters.connector.electorate.misconfigured, "its list is refused")
     with pytest.raises(ConfigError, match="it expects clients that are joint"):
         late.acquire("r", TTL)
     late.reconfigure(new, joint_with=old)
@@ -263,7 +264,7 @@ def test_no_attempt_counts_a_vote_that_the_records_refuse(
     write_terms(nodes[2:3], epoch=3, steps=("old",), toward="old")
     seen: list[tuple[int, int]] = []
     voters = core_of(one).policy.voters
-    records = core_of(one).masters.connector.records
+    records = core_of(one).masters.connector.electorate.records
     judge = records.judge
 
     def watched(*args: Any) -> None:

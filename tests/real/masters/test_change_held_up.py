@@ -44,12 +44,15 @@ def test_a_master_that_is_connected_later_does_not_count_for_the_old_list(
         proxies = [stack.enter_context(Proxy(masters[n].port)) for n in OLD]
         urls = [proxy.url for proxy in proxies]
         late = of_old_list(urls, client, LEASE)
-        states = core_of(late).masters.connector.states
+        states = core_of(late).masters.connector.roster.masters
         for proxy in proxies[1:]:  # a partition between the client and these masters
             proxy.refusing = True
             proxy.cut()
         write_phase_1(masters, nodes, OLD, NEW)
-        eventually(lambda: states[0].attached and states[0].seen.record.epoch == 2, "it reads phase 1 at 0")
+        eventually(
+            lambda: states[0].link.attached and states[0].record.seen.record.epoch == 2,
+            "it reads phase 1 at 0",
+        )
         # The operator cannot reach master 0. A quorum of each list has the phases: {1, 2} and {2, 3, 4}.
         for terms in TO_NEW, AT_PHASE_2:
             write_terms(nodes[1:], **terms)
@@ -61,10 +64,10 @@ def test_a_master_that_is_connected_later_does_not_count_for_the_old_list(
         first = start(lambda: ATTEMPTS[attempt](late))
         assert held_up.begun.wait(DEADLINE)
         proxies[2].refusing = False
-        eventually(lambda: states[2].attached, "2 is connected again")
+        eventually(lambda: states[2].link.attached, "2 is connected again")
         late.reconfigure([urls[2], *masters.urls[3:]], joint_with=urls, timeout=DEADLINE)
         proxies[1].refusing = False
-        eventually(lambda: states[1].attached, "1 is connected again")
+        eventually(lambda: states[1].link.attached, "1 is connected again")
         proxies[2].hold()  # the votes of 0 and 1 decide
         held_up.go_on.set()
         with contextlib.suppress(QuorumUnavailable):

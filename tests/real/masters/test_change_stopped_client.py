@@ -86,11 +86,11 @@ def test_a_master_that_forbids_the_list_does_not_count(
     assert lock.acquire()
     write_phase_1(masters, nodes, OLD, NEW)
     masters[0].kill()
-    forbids = core_of(late).masters.connector.states[1]
-    before = forbids.connections
+    forbids = core_of(late).masters.connector.roster.masters[1]
+    link, before = forbids.link, forbids.link.connections
     write_terms(nodes[1:2], **TO_NEW)
     eventually(
-        lambda: forbids.listed is False and forbids.attached and forbids.connections > before,
+        lambda: forbids.record.listed is False and link.attached and link.connections > before,
         "one master forbids its list, and is connected again after the cut",
     )
     with pytest.raises(QuorumUnavailable, match="it expects clients that are joint"):
@@ -107,8 +107,8 @@ def test_an_attempt_by_a_forbidden_list_does_not_count_after_reconfigure(
         proxies = [stack.enter_context(Proxy(masters[n].port)) for n in OLD]
         urls = [proxy.url for proxy in proxies]
         late = of_old_list(urls, client, LONG)
-        states = core_of(late).masters.connector.states
-        connections = [state.connections for state in states]
+        states = core_of(late).masters.connector.roster.masters
+        connections = [state.link.connections for state in states]
         for proxy in proxies:
             proxy.refusing = True
             proxy.cut()
@@ -124,7 +124,7 @@ def test_an_attempt_by_a_forbidden_list_does_not_count_after_reconfigure(
             proxy.refusing = False
         eventually(
             lambda: all(
-                state.attached and state.connections > before
+                state.link.attached and state.link.connections > before
                 for state, before in zip(states, connections, strict=True)
             ),
             "it is connected again",

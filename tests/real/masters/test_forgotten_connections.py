@@ -15,7 +15,7 @@ from support.waiting import eventually
 
 from redlock_fast import FastRedlock, QuorumUnavailable
 from redlock_fast.embedded import Masters
-from redlock_fast.masters import connector as _connector
+from redlock_fast.masters.connect import ProbedConnection
 
 MakeClient = Callable[..., FastRedlock]
 
@@ -171,7 +171,7 @@ def test_the_system_probes_idle_connections(valkey: Masters, connected: MakeClie
     """More often than the shortest idle time after which a NAT forgets a connection."""
     urls = [master.url for master in valkey]
     found: list[tuple[int, ...]] = []
-    attach = _connector.ProbedConnection.take
+    attach = ProbedConnection.take
 
     def take(probed: Any) -> socket.socket:
         sock = attach(probed)
@@ -186,7 +186,7 @@ def test_the_system_probes_idle_connections(valkey: Masters, connected: MakeClie
         return sock
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_connector.ProbedConnection, "take", take)
+        patch.setattr(ProbedConnection, "take", take)
         connected(urls)
     assert len(found) == len(urls)
     assert all(on and idle <= 60 and interval <= 15 and most <= 60_000 for on, idle, interval, most in found)

@@ -406,7 +406,7 @@ def promote(masters: Masters, nodes: list[redis.Redis]) -> None:
 def test_a_guard_that_was_restarted_is_not_ended(valkey: Masters, connected: MakeClient) -> None:
     """Catches: the connector, which saw that a guard had ended, takes away that of the next restart."""
     connector = core_of(connected(valkey.urls)).masters.connector
-    master_state = connector.states[0]
+    master_state = connector.roster.masters[0]
     now, me = time.monotonic(), threading.get_ident()
 
     class Mutex(contextlib.AbstractContextManager[None]):
@@ -415,18 +415,18 @@ def test_a_guard_that_was_restarted_is_not_ended(valkey: Masters, connected: Mak
         def __enter__(self) -> None:
             mutex.acquire()
             if threading.get_ident() == me:
-                master_state.guarded_until = now + 60.0
-                connector._update_voters()
+                master_state.guard.until = now + 60.0
+                connector.electorate.update()
 
         def __exit__(self, *_: object) -> None:
             mutex.release()
 
-    mutex = connector.mutex
+    mutex = connector.monitor.mutex
 
-    master_state.guarded_until = now
-    connector.mutex = Mutex()  # type: ignore[assignment]
-    connector._end_guard(master_state, now)
-    assert master_state.guarded_until == now + 60.0
+    master_state.guard.until = now
+    connector.monitor.mutex = Mutex()  # type: ignore[assignment]
+    connector.electorate.end_guard(master_state, now)
+    assert master_state.guard.until == now + 60.0
     assert not connector.policy.voters.mask & 1
 
 
@@ -435,14 +435,14 @@ def test_a_flush_is_not_forgotten_when_another_thread_detaches(
 ) -> None:
     """Catches: another thread detaches the master before the connector has seen why its connection broke."""
     connector = core_of(connected(valkey.urls)).masters.connector
-    master_state, looked, away = connector.states[0], connector.maintain_all, threading.Event()
+    master_state, looked, away = connector.roster.masters[0], connector.maintain_all, threading.Event()
 
     def look_away() -> float:
         away.set()
         return 0.01
 
     connector.maintain_all = look_away  # type: ignore[method-assign]
-    connector._wake.put(None)
+    connector.monitor.wake()
     assert away.wait(DEADLINE)
     assert valkey[0].ask("FLUSHALL").startswith("+OK")
 
@@ -451,6 +451,6 @@ def test_a_flush_is_not_forgotten_when_another_thread_detaches(
         return bool(connector.engine.connection_state(0).broken)
 
     eventually(broken, "the flush is reported")
-    connector._fail(0, "another reason")
-    assert master_state.flushed
+    connector.connections.give_up(0, "another reason")
+    assert master_state.guard.flushed
     connector.maintain_all = looked  # type: ignore[method-assign]

@@ -235,7 +235,7 @@ def test_one_service_is_one_master(valkey: Masters, client: MakeClient) -> None:
         one = client([url(scripted.port), valkey[0].url], connect_timeout=2.0, allow_split=True)
         with contextlib.suppress(ConfigError):
             one.connect(0.01)
-        eventually(lambda: core_of(one).masters.connector.misconfigured, "it is found out")
+        eventually(lambda: core_of(one).masters.connector.electorate.misconfigured, "it is found out")
         with pytest.raises(ConfigError, match="the same server"):
             one.acquire("r")
 
@@ -258,7 +258,7 @@ def test_a_master_that_writes_alone_is_no_master(
             one = client(where)
             with contextlib.suppress(ConfigError):
                 one.connect(0.01)
-            eventually(lambda: core_of(one).masters.connector.misconfigured, "it is found out")
+            eventually(lambda: core_of(one).masters.connector.electorate.misconfigured, "it is found out")
             with pytest.raises(ConfigError, match="min-replicas-to-write"):
                 one.acquire("r")
             assert client(where, allow_split=True).acquire("r")

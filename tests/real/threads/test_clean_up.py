@@ -102,7 +102,7 @@ def test_closed_while_much_is_owed(masters: Masters, connected: MakeClient) -> N
     with paused(masters, 4):
         assert all(c.release_many([lock for lock in c.acquire_many(names(500), TTL) if lock]))
         closing = start(lambda: core_of(c).masters.close(NEVER))
-        eventually(lambda: not core_of(c).masters.connector.connected(), "all replies are read")
+        eventually(lambda: not core_of(c).masters.connector.roster.connected(), "all replies are read")
     closing.result(DEADLINE)
     nothing_left(masters)
 

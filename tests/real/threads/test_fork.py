@@ -35,7 +35,6 @@ from redlock_fast.algorithm.tokens import TOKEN_SIZE
 from redlock_fast.embedded import Masters
 from redlock_fast.locks import auto_extend
 from redlock_fast.masters.client_state import clients_with_leases
-from redlock_fast.masters.state import MasterState
 
 pytestmark = needs_fork
 
@@ -358,22 +357,23 @@ def test_forks_beside_connections_that_come_and_go(
     """The same where the parent gives up one connection after the other, and opens it again."""
     c = connected(masters)
     parent, turns = os.getpid(), itertools.cycle(range(5))
-    check = core_of(c).masters.connector._check
+    connections = core_of(c).masters.connector.connections
+    check = connections.check
 
-    def impatient(master: int, master_state: MasterState, now: float, paused: bool) -> bool:
-        if os.getpid() == parent and not master and (lost := next(turns)) in attached():
-            core_of(c).masters.connector._fail(lost, "given up by the test")
-        return check(master, master_state, now, paused)
+    def impatient(number: int, *args: Any) -> bool:
+        if os.getpid() == parent and not number and (lost := next(turns)) in attached():
+            connections.give_up(lost, "given up by the test")
+        return check(number, *args)
 
     def attached() -> list[int]:
-        states = core_of(c).masters.connector.states
-        return [number for number, master_state in enumerate(states) if master_state.attached]
+        masters = connections.roster.masters
+        return [number for number, master in enumerate(masters) if master.link.attached]
 
     def work(name: int) -> None:
         with contextlib.suppress(RedlockError), c.lock(f"thread:{name}", TTL, timeout=1.0):
             pass
 
-    monkeypatch.setattr(core_of(c).masters.connector, "_check", impatient)
+    monkeypatch.setattr(connections, "check", impatient)
     fork_beside(8, c, work, FORKS // 3)
     eventually(lambda: sum(master.connections for master in c.health()) > 5, "connections come and go")
 
@@ -590,21 +590,21 @@ def test_fork_by_a_signal_handler_in_the_middle_of_a_change(
     monkeypatch.setattr("redlock_fast.masters.change.GRACE", DEADLINE)
     old, new = valkey.urls[:3], valkey.urls[2:]
     c = connected(old)
-    states = core_of(c).masters.connector.states
+    states = core_of(c).masters.connector.roster.masters
     pids: list[int] = []
     main = threading.get_ident()
 
     def fork_in_a_wait() -> bool:
-        connector = core_of(c).masters.connector
-        with connector.mutex if held else contextlib.nullcontext():
-            if not connector.changed._condition._waiters:  # no signal interrupts the end of a wait: CPython
+        monitor = core_of(c).masters.connector.monitor
+        with monitor.mutex if held else contextlib.nullcontext():
+            if not monitor.changed._condition._waiters:  # no signal interrupts the end of a wait: CPython
                 return False
             signal.pthread_kill(main, signal.SIGUSR1)
             eventually(lambda: pids, "the handler forks")
             return True
 
     def fork_during_the_change() -> None:
-        eventually(lambda: len(states) == 5 and states[3].attached, "the new list has a quorum")
+        eventually(lambda: len(states) == 5 and states[3].link.attached, "the new list has a quorum")
         eventually(fork_in_a_wait, "the change waits")
 
     before = signal.signal(signal.SIGUSR1, lambda *_: pids.append(fork_here()))
@@ -616,7 +616,7 @@ def test_fork_by_a_signal_handler_in_the_middle_of_a_change(
             c.reconfigure(old)
             c.reconfigure(new, joint_with=old, timeout=DEADLINE / 10)
     except ClientClosed:
-        if 0 in pids and core_of(c).masters.connector.own_states().keys() == {0, 1, 2}:
+        if 0 in pids and core_of(c).masters.connector.roster.own().keys() == {0, 1, 2}:
             with c.lock("child", TTL):
                 code = 0
     finally:
@@ -637,7 +637,7 @@ def test_fork_while_another_thread_closes_a_client(valkey: Masters, client: Make
         with c.lock("before", TTL):
             pass
         with socket.socket() as closed:
-            core_of(c).masters.connector._lingering_sockets._open.append((0.0, closed, (0, 0)))
+            core_of(c).masters.connector.connections.lingering._open.append((0.0, closed, (0, 0)))
 
     def child() -> None:
         for c in (one, other):

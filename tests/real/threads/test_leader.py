@@ -181,7 +181,7 @@ def test_a_candidate_that_begins_at_the_end_of_the_interpreter(valkey: Masters, 
 import atexit
 from redlock_fast import FastRedlock
 client = FastRedlock({valkey.urls!r}, **{PATIENT | {"engine": engine_name}!r})
-mutex = client._core.masters.connector.mutex
+mutex = client._core.masters.connector.monitor.mutex
 mutex.acquire()
 leader = client.leader("chair")
 leader.start()

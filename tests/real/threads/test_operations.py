@@ -331,7 +331,7 @@ def test_an_interrupted_release_of_a_token_releases_it(
         lock = (connected if ready else client)(valkey).lock("k", TTL, token=held.detach())
         handover: Any = lock._lock_kind
         moment = interrupted(lock.release, number, spared=WHOLE, inside=INSIDE)
-        if not handover.released or lock._core.masters.connector._thread is None:
+        if not handover.released or not lock._core.masters.connector.started:
             lock.release()  # False if what was deferred was sent before
         nothing_left(valkey)
         if moment is None:
@@ -522,7 +522,7 @@ def test_faults_are_counted_once(valkey: Masters, connected: MakeClient) -> None
     with asked(valkey, lock) as attempt:
         valkey[0].kill()
     assert attempt.result(DEADLINE) is True
-    assert core_of(c).masters.connector.states[0].faults == c.stats().faults == 1
+    assert core_of(c).masters.connector.roster.masters[0].tally.faults == c.stats().faults == 1
     assert lock.release() is True
 
 

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 
 from redlock_fast.engine.contract import FAULT, NOT_ASKED
 from redlock_fast.engine.messages import BatchVotes, Votes
-from redlock_fast.masters.faults import has_faults
+from redlock_fast.masters.faults import Tally, has_faults
 
 
 class Masters:
     """Nine, and how often each was left out."""
 
     def __init__(self) -> None:
-        self.states = [SimpleNamespace(skipped=Counter()) for _ in range(9)]
-        self.connector = self
+        self.masters = [SimpleNamespace(tally=Tally()) for _ in range(9)]
+        self.connector = self.roster = self
 
     def skipped(self) -> dict[int, dict[str, int]]:
         return {
-            number: dict(master_state.skipped)
-            for number, master_state in enumerate(self.states)
-            if master_state.skipped
+            number: dict(master_state.tally.skipped)
+            for number, master_state in enumerate(self.masters)
+            if master_state.tally.skipped
         }
 
 

@@ -8,21 +8,24 @@ from redlock_fast.algorithm.master_lists import MasterLists
 from redlock_fast.masters import former_lists as module
 from redlock_fast.masters.address import target
 from redlock_fast.masters.former_lists import FormerLists
-from redlock_fast.masters.state import MasterState
+from redlock_fast.masters.master import Master
+from redlock_fast.masters.restart_guard import MasterGuard
 
 MAX_TTL = 60.0
 
 
-def left(number: int) -> MasterState:
+def left(number: int) -> Master:
     """A master that was lost at the time ``number``, and is in no list."""
-    return MasterState(target(f"redis://m{number}"), known=True, gone=True, lost_at=float(number))
+    return Master(
+        target(f"redis://m{number}"), guard=MasterGuard(known=True, lost_at=float(number)), gone=True
+    )
 
 
 def test_a_master_that_comes_back_is_known() -> None:
     former = FormerLists(MAX_TTL)
-    former.remember([left(1), MasterState(target("redis://m2"), known=True)])
-    assert former.state_of(target("redis://m1")).lost_at == 1.0
-    assert not former.state_of(target("redis://m2")).known, "it is still in a list: this is another one"
+    former.remember([left(1), Master(target("redis://m2"), guard=MasterGuard(known=True))])
+    assert former.master_of(target("redis://m1")).guard.lost_at == 1.0
+    assert not former.master_of(target("redis://m2")).guard.known, "it is still in a list"
 
 
 def test_those_that_left_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +33,7 @@ def test_those_that_left_last_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
     former = FormerLists(MAX_TTL)
     for number in (3, 1, 2):
         former.remember([left(number)])
-    known = [former.state_of(target(f"redis://m{number}")).known for number in (1, 2, 3)]
+    known = [former.master_of(target(f"redis://m{number}")).guard.known for number in (1, 2, 3)]
     assert known == [False, True, True]
 
 

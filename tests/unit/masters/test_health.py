@@ -7,8 +7,10 @@ import pytest
 from redlock_fast.engine.contract import ConnectionState
 from redlock_fast.masters.address import target
 from redlock_fast.masters.health import health_of
+from redlock_fast.masters.link import Link
+from redlock_fast.masters.master import Master
 from redlock_fast.masters.probe import Server
-from redlock_fast.masters.state import MasterState
+from redlock_fast.masters.restart_guard import MasterGuard
 
 
 def connection(attached: bool = False, broken: str = "", lag: float = 0.0) -> ConnectionState:
@@ -17,11 +19,11 @@ def connection(attached: bool = False, broken: str = "", lag: float = 0.0) -> Co
 
 def test_refused() -> None:
     """A master that refuses this user is not down: it is up, and its operator must act."""
-    master = MasterState(target("redis://host:1/2"))
-    master.fail("WRONGPASS invalid username-password pair", 1, access_refused=True)
+    master = Master(target("redis://host:1/2"))
+    master.on_failure("WRONGPASS invalid username-password pair", access_refused=True)
     health = health_of(master, connection(), ("masters",))
     assert (health.state, health.error) == ("refused", "WRONGPASS invalid username-password pair")
-    master.fail("Connection refused", 2)
+    master.on_failure("Connection refused")
     assert health_of(master, connection(), ("masters",)).state == "down"
 
 
@@ -36,19 +38,21 @@ def test_refused() -> None:
     ],
 )
 def test_state(attached: bool, failures: int, link: ConnectionState, state: str) -> None:
-    master = MasterState(target("redis://host:1/2"), attached=attached, failures=failures)
+    master = Master(target("redis://host:1/2"), Link(attached=attached, failures=failures))
     assert health_of(master, link, ("masters",)).state == state
 
 
 def test_what_is_known_of_the_server() -> None:
-    master = MasterState(target("redis://user:secret@host:1/2"), server=Server(kind="valkey", run_id="a"))
-    master.causes["OOM"] += 2
-    master.skipped["lagging"] += 1
-    master.error = "before"
+    master = Master(
+        target("redis://user:secret@host:1/2"), guard=MasterGuard(Server(kind="valkey", run_id="a"))
+    )
+    master.tally.causes["OOM"] += 2
+    master.tally.skipped["lagging"] += 1
+    master.tally.error = "before"
     health = health_of(master, connection(), ("masters",))
     assert (health.name, health.server, health.run_id, health.release_path) == ("host:1/2", "valkey", "a", "")
     assert (health.faults, health.causes, health.skipped) == (2, {"OOM": 2}, {"lagging": 1})
     assert health.error == "before"
-    master.connections = 1
+    master.link.connections = 1
     health = health_of(master, connection(broken="reset"), ("masters",))
     assert (health.release_path, health.error) == ("EVALSHA", "reset")

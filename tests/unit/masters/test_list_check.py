@@ -112,7 +112,7 @@ class Clients:
             if not tried and (client, master) in self.down:
                 steps.append((store, at, GONE))
                 continue
-            again = attached and (verdict.reasons[at] or not verdict.in_force)
+            again = attached and (verdict.reasons[at] or not verdict.ruled)
             if not tried or (again and record != store[master]):
                 steps.append((store, at, (True, True, store[master], failed)))
         if verdict.write:
@@ -264,7 +264,7 @@ def test_an_id_is_not_taken_by_a_claim() -> None:
                 assert {view.name for view, why in zip(found_views, verdict.reasons, strict=True) if why} == {
                     "m2"
                 }
-                assert verdict.in_force
+                assert verdict.ruled
 
 
 def test_wrong_addresses_are_not_copied() -> None:

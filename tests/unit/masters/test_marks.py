@@ -7,7 +7,7 @@ from typing import Any
 from redlock_fast.engine.contract import Request
 from redlock_fast.masters.address import target
 from redlock_fast.masters.marks import MARK_INTERVAL, Mark, Marks, decode_mark, encode_mark
-from redlock_fast.masters.state import MasterState
+from redlock_fast.masters.master import Master
 from redlock_fast.wire.commands import Verb
 
 TAKES_BACK, SETS, LASTS = Verb.RELEASE, Verb.REFILL, Verb.EXTEND
@@ -28,11 +28,11 @@ class Recording:
         return sent
 
 
-def states(*connections: int) -> list[MasterState]:
+def states(*connections: int) -> list[Master]:
     """Masters with so many connections so far; 0: it was never connected."""
-    made = [MasterState(target(f"redis://m{n}")) for n in range(len(connections))]
+    made = [Master(target(f"redis://m{n}")) for n in range(len(connections))]
     for state, number in zip(made, connections, strict=True):
-        state.attached, state.connections = number > 0, number
+        state.link.attached, state.link.connections = number > 0, number
     return made
 
 
@@ -71,7 +71,8 @@ def test_each_connection_gets_the_mark_once_for_an_interval() -> None:
     assert steps(engine.taken()) == [(SETS, "old", 0b101), (LASTS, "old", 0b101)]
     marks.refresh(engine, masters, 3, "old", now=101.0)
     assert engine.taken() == []
-    masters[0].connections, masters[1].attached, masters[1].connections = 2, True, 1
+    masters[0].link.connections = 2
+    masters[1].link.attached, masters[1].link.connections = True, 1
     marks.refresh(engine, masters, 3, "old", now=102.0)
     assert steps(engine.taken()) == [(SETS, "old", 0b011), (LASTS, "old", 0b011)]
     marks.refresh(engine, masters, 3, "old", now=100.0 + MARK_INTERVAL)
@@ -94,9 +95,9 @@ def test_a_master_that_was_away_loses_its_former_mark() -> None:
     engine: Any = Recording()
     marks, masters = Marks(b""), states(1, 1)
     marks.refresh(engine, masters, 1, "new", now=100.0)
-    masters[1].attached = False
+    masters[1].link.attached = False
     marks.refresh(engine, masters, 2, "old", now=101.0)
-    masters[1].attached, masters[1].connections = True, 2
+    masters[1].link.attached, masters[1].link.connections = True, 2
     engine.taken()
     marks.refresh(engine, masters, 2, "old", now=102.0)
     assert steps(engine.taken()) == [(TAKES_BACK, "new", 0b10), (SETS, "old", 0b10), (LASTS, "old", 0b10)]

@@ -69,18 +69,18 @@ def test_a_quorum_is_waited_for_and_a_moment_for_the_rest(client: FastRedlock) -
     (quorum, seconds), (rest, grace) = core_of(client).masters.quorum_conditions(2.0)
     assert (seconds, grace, core_of(client).masters.quorum_conditions(0.01)[1][1]) == (2.0, GRACE, 0.01)
     assert not quorum()
-    connector.states[0].attached = connector.states[1].attached = True
+    connector.roster.masters[0].link.attached = connector.roster.masters[1].link.attached = True
     assert (quorum(), rest()) == (True, False)
-    connector.states[2].failures = 1
+    connector.roster.masters[2].link.failures = 1
     assert rest()
     assert core_of(client).masters.end_quorum_wait()
     assert core_of(client).client_state.ready
-    for state in connector.states:
-        state.attached = False
+    for state in connector.roster.masters:
+        state.link.attached = False
 
 
 def test_a_wrong_configuration_ends_the_wait(client: FastRedlock) -> None:
-    core_of(client).masters.connector.misconfigured = "masters: wrong"
+    core_of(client).masters.connector.electorate.misconfigured = "masters: wrong"
     assert all(condition() for condition, _ in core_of(client).masters.quorum_conditions(1.0))
     with pytest.raises(ConfigError, match="wrong"):
         core_of(client).masters.end_quorum_wait()
@@ -109,10 +109,10 @@ def test_a_reconnect_that_has_happened_is_a_short_pause(
     client: FastRedlock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connector = core_of(client).masters.connector
-    monkeypatch.setattr(connector, "connected", lambda: 0b011)
-    monkeypatch.setattr(connector, "is_usable", lambda master: master == 1)
+    monkeypatch.setattr(connector.roster, "connected", lambda: 0b011)
+    monkeypatch.setattr(connector.connections, "is_usable", lambda master: master == 1)
     assert core_of(client).masters.reconnect_condition(5.0, [0])[1] == 5.0
-    assert connector._urgent_until > time.monotonic()
+    assert connector.dialler.urgent_until > time.monotonic()
     assert core_of(client).masters.reconnect_condition(5.0, [0, 1])[1] < 0.1
 
 
@@ -121,24 +121,24 @@ def test_a_silent_master_is_awaited_on_a_new_connection(
 ) -> None:
     """Catches: rounds without a pause, because a silent master is connected."""
     connector = core_of(client).masters.connector
-    monkeypatch.setattr(connector, "connected", lambda: 0b011)
-    monkeypatch.setattr(connector, "is_usable", lambda master: True)
+    monkeypatch.setattr(connector.roster, "connected", lambda: 0b011)
+    monkeypatch.setattr(connector.connections, "is_usable", lambda master: True)
     is_back, seconds = core_of(client).masters.reconnect_condition(5.0, [], [0, 1])
     assert seconds == 5.0
     assert not is_back()
-    connector.states[1].connections += 1
+    connector.roster.masters[1].link.connections += 1
     assert is_back()
 
 
 def test_causes(client: FastRedlock) -> None:
-    masters, states = core_of(client).masters, core_of(client).masters.connector.states
+    masters, states = core_of(client).masters, core_of(client).masters.connector.roster.masters
     details: dict[int, str | bytes] = {0: NOT_ASKED, 1: "not connected"}
     votes = Votes((FAULT, FAULT, NO_REPLY), 0b111, 0, 0, 2, details)
     assert masters.cause(1, votes) == "not connected: no answer yet", "the first attempt goes on"
-    states[1].error = "refused"
+    states[1].tally.error = "refused"
     assert [masters.cause(n, votes) for n in (1, 2)] == ["not connected: refused", "no reply in time"]
     assert masters.cause(0, votes) == NOT_ASKED
-    states[0].guarded_until = time.monotonic() + 60.0
+    states[0].guard.until = time.monotonic() + 60.0
     assert "may have forgotten locks" in masters.cause(0, votes)
 
 
@@ -149,7 +149,7 @@ def test_a_child_of_fork_has_another_connector_and_engine(client: FastRedlock) -
     assert masters.connector is not connector
     assert masters.engine is masters.connector.engine is not engine
     assert (masters.client_state, state.generation()) == (state, 1)
-    assert connector.ended()
+    assert connector.monitor.ended()
 
 
 class Sent:

@@ -15,10 +15,12 @@ from support.thorough import amount
 from redlock_fast.algorithm.machine import boot_time
 from redlock_fast.masters import records as module
 from redlock_fast.masters.address import target
+from redlock_fast.masters.link import Link
 from redlock_fast.masters.list_check import ListCheck
+from redlock_fast.masters.master import Master
 from redlock_fast.masters.membership import STEADY, Record, Seen, decode, encode, first_id, members
+from redlock_fast.masters.no_vote import NoVote
 from redlock_fast.masters.records import RECHECK_INTERVAL, MasterRecords, RecordConnections
-from redlock_fast.masters.state import MasterState
 from redlock_fast.telemetry import EventLog
 
 N = 3
@@ -54,9 +56,9 @@ class One:
     """The records of one client with three masters."""
 
     def __init__(self, servers: Servers) -> None:
-        self.states = [MasterState(target(f"redis://m{n}"), attached=True) for n in range(N)]
+        self.states = [Master(target(f"redis://m{n}"), Link(attached=True)) for n in range(N)]
         for state in self.states:
-            state.learn(Seen(), boot_time())
+            state.record.learn(Seen(), boot_time())
         self.records = MasterRecords(ListCheck((0b111,), 60_000), self.states, threading.RLock())
         self.servers = servers
         self.ended = False
@@ -70,7 +72,7 @@ class One:
         self.records.write(self.servers, self.judge, again)
 
     def votes(self) -> list[bool]:
-        return [state.votes for state in self.states]
+        return [not state.no_vote for state in self.states]
 
 
 @pytest.fixture
@@ -82,7 +84,7 @@ def test_the_first_record_is_written_on_all_masters(servers: Servers) -> None:
     one, other = One(servers), One(servers)
     one.write()
     assert [decode(servers.data[state.target.name]).in_force for state in one.states] == [True] * N
-    assert (one.votes(), [state.listed for state in one.states], servers.closed) == (
+    assert (one.votes(), [state.record.listed for state in one.states], servers.closed) == (
         [True] * N,
         [True] * N,
         1,
@@ -115,10 +117,10 @@ def test_records_that_another_client_wrote_between_two_reads(servers: Servers) -
             servers.data = dict(steps[now])
             late = One(servers)
             for state, step in zip(late.states, read_at, strict=True):
-                state.seen = module.seen(steps[step].get(state.target.name))
+                state.record.seen = module.seen(steps[step].get(state.target.name))
             late.write()
             assert late.votes() == [True] * N, (read_at, now)
-            assert late.records.verdict.in_force
+            assert late.records.verdict.ruled
 
 
 @pytest.mark.parametrize("seed", range(amount(20, 100, twice=100)))
@@ -141,7 +143,7 @@ def test_records_that_two_clients_write_at_once(
     monkeypatch.setattr(servers, "_ask", asked)
     one.write()
     assert one.votes() == [True] * N
-    assert one.records.verdict.in_force
+    assert one.records.verdict.ruled
 
 
 def a_majority_lost_its_records(servers: Servers) -> One:
@@ -150,8 +152,8 @@ def a_majority_lost_its_records(servers: Servers) -> One:
     one.write()
     for number in (1, 2):
         servers.data[one.states[number].target.name] = b""
-        one.states[number].learn(Seen(), boot_time())
-    one.states[0].attached = False
+        one.states[number].record.learn(Seen(), boot_time())
+    one.states[0].link.attached = False
     return one
 
 
@@ -171,13 +173,13 @@ def test_a_majority_that_lost_its_records_is_read_once(
     one = a_majority_lost_its_records(servers)
     monkeypatch.setattr(module, "CONFIRMED_FOR", 0.0)
     one.records.judge(attaching=1)
-    assert [state.undecided for state in one.states] == [False, True, True]
-    assert [state.listed for state in one.states] == [True, False, False]
+    assert [state.no_vote for state in one.states] == [None, NoVote.AWAITED, NoVote.AWAITED]
+    assert [state.record.listed for state in one.states] == [True, False, False]
     servers.asked.clear()
     one.write()
     assert servers.asked == ["m1:6379/0", "m2:6379/0"]
     assert one.votes() == [True, False, False]
-    assert [state.undecided for state in one.states] == [False] * N, "a caller waits no longer"
+    assert [state.no_vote for state in one.states] == [None, NoVote.RECORD, NoVote.RECORD], "no caller waits"
 
 
 def test_a_master_that_fails_meanwhile(servers: Servers) -> None:
@@ -186,17 +188,17 @@ def test_a_master_that_fails_meanwhile(servers: Servers) -> None:
     servers.fails["m2:6379/0"] = ConnectionError()
     one.write()
     assert one.votes() == [True] * N
-    assert [state.listed for state in one.states] == [None] * N
+    assert [state.record.listed for state in one.states] == [None] * N
     assert not one.records.due(0.0)
     assert one.records.due(1e12)
     assert not one.records.due(1e12 + RECHECK_INTERVAL / 2)
     servers.fails = {"m0:6379/0": ConnectionError()}
-    one.states[1].seen = Seen()
+    one.states[1].record.seen = Seen()
     one.write(again=True)
-    assert one.states[1].seen.record, "it was read although another one failed"
+    assert one.states[1].record.seen.record, "it was read although another one failed"
     servers.fails.clear()
     one.write(again=True)
-    assert one.records.verdict.in_force
+    assert one.records.verdict.ruled
 
 
 @pytest.mark.parametrize("failing", range(N))
@@ -215,8 +217,8 @@ def test_the_others_get_their_records_when_one_master_takes_none(servers: Server
     assert servers.asked.count(name) > 2
     servers.fails.clear()
     one.write(again=True)
-    assert one.records.verdict.in_force
-    assert [state.record_writes for state in one.states] == [0] * N
+    assert one.records.verdict.ruled
+    assert [state.record.writes for state in one.states] == [0] * N
 
 
 def test_masters_that_take_their_records_later_are_written_at_once(servers: Servers) -> None:
@@ -227,22 +229,22 @@ def test_masters_that_take_their_records_later_are_written_at_once(servers: Serv
     one.write()
     servers.fails.clear()
     one.write(again=True)
-    assert one.records.verdict.in_force
-    assert [state.record_error for state in one.states] == [""] * N
+    assert one.records.verdict.ruled
+    assert [state.record.error for state in one.states] == [""] * N
 
 
 def test_votes_wait_for_a_master_that_is_connected_later(servers: Servers) -> None:
     one = One(servers)
     late = one.states[2]
-    late.attached, late.seen, late.failures = False, None, 1
+    late.link.attached, late.record.seen, late.link.failures = False, None, 1
     one.write()
     assert one.votes() == [True] * N
-    late.seen = Seen()
+    late.record.seen = Seen()
     one.records.judge(attaching=2)
     assert one.votes() == [False] * N
-    late.attached = True
+    late.link.attached = True
     one.write()
-    assert one.records.verdict.in_force
+    assert one.records.verdict.ruled
 
 
 def test_a_master_that_keeps_no_record_is_waited_for_only_a_few_times(
@@ -254,7 +256,7 @@ def test_a_master_that_keeps_no_record_is_waited_for_only_a_few_times(
     def asked(to: Any, command: tuple[bytes, ...]) -> Any:
         if to.name != "m0:6379/0":
             return ask(to, command)
-        waited.append(one.states[1].undecided)
+        waited.append(one.states[1].no_vote is NoVote.UNDECIDED)
         return encode(Record("0" * 32))
 
     monkeypatch.setattr(servers, "_ask", asked)
@@ -272,7 +274,7 @@ def test_a_connection_that_ends_in_a_write_is_counted(
     def asked(to: Any, command: tuple[bytes, ...]) -> Any:
         if to.name != "m0:6379/0":
             return ask(to, command)
-        one.states[0].connections += 1
+        one.states[0].link.connections += 1
         one.records.judge(attaching=0)
         raise ConnectionError
 
@@ -287,7 +289,7 @@ def test_a_lost_record_is_written_back_when_another_master_takes_none(servers: S
     servers.fails["m0:6379/0"] = ResponseError("OOM")
     one = One(servers)
     record = Record("", 1, 60_000, STEADY, (), members({first_id(n): n for n in NAMES}), True)
-    one.states[2].learn(module.seen(encode(record.of(first_id(NAMES[2])))), boot_time())
+    one.states[2].record.learn(module.seen(encode(record.of(first_id(NAMES[2])))), boot_time())
     one.write()
     assert one.votes() == [False, True, True]
     assert decode(servers.data[NAMES[1]]).in_force
@@ -317,15 +319,15 @@ def test_another_list_is_logged_and_counted_once(servers: Servers, caplog: pytes
     one.records.report(events)
     foreign = encode(Record("f" * 32, 1, 60_000, ("new",), (), (("f" * 32, "elsewhere"),), True))
     servers.data["m0:6379/0"] = foreign
-    one.states[0].seen = None
+    one.states[0].record.seen = None
     one.judge()
-    one.states[0].seen = module.seen(foreign)
+    one.states[0].record.seen = module.seen(foreign)
     one.judge()
     with caplog.at_level(logging.WARNING):
         one.records.report(events)
         one.records.report(events)
     assert [getattr(record, "event", "") for record in caplog.records] == ["master-unlisted"]
-    assert one.states[0].causes == {"another list": 1}
+    assert one.states[0].tally.causes == {"another list": 1}
     assert one.votes() == [False, True, True]
     assert one.records.due(1e12)
 
@@ -335,11 +337,11 @@ def test_why_a_record_is_not_written_back(servers: Servers) -> None:
     one.write()
     servers.data.pop("m1:6379/0")
     servers.fails["m1:6379/0"] = ResponseError("no space")
-    one.states[1].seen = Seen()
+    one.states[1].record.seen = Seen()
     one.write()
-    assert one.states[1].unlisted.endswith("which is not written back yet (no space)")
+    assert one.states[1].record.why.endswith("which is not written back yet (no space)")
     assert one.votes() == [True, False, True]
-    assert not one.states[1].undecided
+    assert one.states[1].no_vote is NoVote.RECORD
     servers.fails.clear()
     one.write(again=True)
     assert one.votes() == [True] * N
@@ -353,8 +355,8 @@ def test_records_that_cannot_be_compared(servers: Servers, monkeypatch: pytest.M
         patched.setattr(ListCheck, "judge", lambda *_: max([]))
         one.records.judge(attaching=0)
         assert one.votes() == [False] * N
-        assert "cannot be compared: ValueError" in one.states[0].unlisted
-        assert [state.listed for state in one.states] == [False] * N
+        assert "cannot be compared: ValueError" in one.states[0].record.why
+        assert [state.record.listed for state in one.states] == [False] * N
         assert one.records.due(1e12)
     one.judge()
     assert one.votes() == [True] * N
@@ -362,9 +364,9 @@ def test_records_that_cannot_be_compared(servers: Servers, monkeypatch: pytest.M
 
 def test_a_reply_that_belongs_to_an_earlier_connection_is_ignored(servers: Servers) -> None:
     one = One(servers)
-    one.states[0].connections = 2
+    one.states[0].link.connections = 2
     one.records._learn(one.states[0], 1, Seen(b"x", error="old"), boot_time())
-    assert one.states[0].seen == Seen()
+    assert one.states[0].record.seen == Seen()
 
 
 def test_replies() -> None:
@@ -389,7 +391,7 @@ def test_masters_that_another_client_lists_by_other_names(servers: Servers) -> N
             record = encode(Record(first_id(alias), 1, 60_000, STEADY, (), listed, True))
             servers.data[state.target.name] = record
             if not before:
-                state.learn(module.seen(record), boot_time())
+                state.record.learn(module.seen(record), boot_time())
         late.judge()
         assert not late.records.verdict.wrong, early
         late.write()

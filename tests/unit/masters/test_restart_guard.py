@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redlock_fast.masters.address import target
+from redlock_fast.masters.master import Master
 from redlock_fast.masters.probe import Server
 from redlock_fast.masters.restart_guard import JUDGING, Guard
-from redlock_fast.masters.state import MasterState
 from redlock_fast.wire.dialect import Identity, RestartMarker
 
 MAX_TTL = 60.0
@@ -146,11 +146,11 @@ def test_the_mark() -> None:
 def test_a_disk_is_believed_that_was_written_to_all_the_time(before: str, now: str, silent: bool) -> None:
     """What it answered before it was made durable may be lost; what it answers now is not what it forgot."""
     guard = Guard("durable", MAX_TTL)
-    master_state = MasterState(target("redis://localhost"))
+    master_state = Master(target("redis://localhost"))
     master_state.on_connected(Server(run_id="a", persistence=before), guard, 1000.0)
-    assert not master_state.guarded_until
+    assert not master_state.guard.until
     master_state.on_connected(Server(run_id="b", persistence=now), guard, 1000.0)
-    assert bool(master_state.guarded_until) == silent
+    assert bool(master_state.guard.until) == silent
 
 
 @pytest.mark.parametrize(
@@ -159,11 +159,11 @@ def test_a_disk_is_believed_that_was_written_to_all_the_time(before: str, now: s
 )
 def test_a_flush_of_another_database_took_no_lock(before: bytes, now: bytes, silent: bool) -> None:
     guard = Guard("auto", MAX_TTL)
-    master_state = MasterState(target("redis://localhost"))
+    master_state = Master(target("redis://localhost"))
     master_state.on_connected(Server(run_id="a", flushes=3, data=before), guard, 1000.0)
-    master_state.flushed = True
+    master_state.guard.flushed = True
     master_state.on_connected(Server(run_id="a", flushes=4, data=now), guard, 1000.0)
-    assert (bool(master_state.guarded_until), master_state.flushed) == (silent, False)
+    assert (bool(master_state.guard.until), master_state.guard.flushed) == (silent, False)
 
 
 @pytest.mark.parametrize(("url", "port", "guarded"), [
@@ -174,21 +174,21 @@ def test_a_flush_of_another_database_took_no_lock(before: bytes, now: bytes, sil
 def test_another_server_of_a_service_was_promoted(url: str, port: int, guarded: float) -> None:
     """One that was promoted before it had data does not show that it was a replica."""
     guard = Guard("auto", MAX_TTL)
-    master_state = MasterState(target(url), lost_at=0.0)
+    master_state = Master(target(url))
     master_state.on_connected(Server(run_id="a", where=("m", 1)), guard, 1000.0)
     there = Server(run_id="b", where=("m", port), uptime=10**9, min_replicas=1, max_lag=10.0)
     master_state.on_connected(there, guard, 2000.0)
-    assert master_state.guarded_until == (2000.0 + guarded if guarded else 0.0)
+    assert master_state.guard.until == (2000.0 + guarded if guarded else 0.0)
 
 
 def test_the_first_attempt_in_vain_is_remembered() -> None:
     """By the lease clock, which goes on while the machine sleeps."""
-    state = MasterState(target("redis://m0"))
-    state.fail("down", 1, began=5.0)
-    state.fail("down", 2, began=9.0)
-    assert state.copy_of_returned(state.target).first_failure == 5.0
+    state = Master(target("redis://m0"))
+    state.on_failure("down", began=5.0)
+    state.on_failure("down", began=9.0)
+    assert state.guard.first_failure == 5.0
     state.on_connected(Server(run_id="a", uptime=1), Guard("auto", MAX_TTL), 1000.0)
-    assert state.guarded_until == 1000.0 + MAX_TTL
+    assert state.guard.until == 1000.0 + MAX_TTL
 
 
 @pytest.mark.parametrize(
@@ -204,52 +204,52 @@ def test_the_first_attempt_in_vain_is_remembered() -> None:
 def test_a_flush_that_was_not_reported(process: str, flushes: int, data: bytes, silent: bool) -> None:
     """Its process counts flushes. The witness key shows whether this database was flushed."""
     guard = Guard("auto", MAX_TTL)
-    master_state = MasterState(target("redis://localhost"))
+    master_state = Master(target("redis://localhost"))
     master_state.on_connected(Server(run_id="a", flushes=3, data=data), guard, 1000.0)
-    assert not master_state.guarded_until
+    assert not master_state.guard.until
     forked = master_state.copy_after_fork(1000.0)
     for state in (master_state, forked):
         state.on_connected(Server(run_id=process, flushes=flushes, data=data), guard, 1000.0)
-        assert bool(state.guarded_until) == silent
+        assert bool(state.guard.until) == silent
 
 
 @pytest.mark.parametrize("mode", ["auto", "durable", "strict", "marker", "off"])
 def test_a_flush_that_no_command_made(mode: str) -> None:
     """Its process loaded a dump, which has the witness key and the marker."""
     guard, server = Guard(mode, MAX_TTL), Server(run_id="a", uptime=1000, flushes=3, data=b"x")
-    master_state = MasterState(target("redis://localhost"))
+    master_state = Master(target("redis://localhost"))
     master_state.on_connected(server, guard, 1000.0)
-    master_state.flushed = True
+    master_state.guard.flushed = True
     master_state.on_connected(server, guard, 1000.0)
-    assert master_state.guarded_until == (0.0 if mode == "off" else 1000.0 + MAX_TTL)
+    assert master_state.guard.until == (0.0 if mode == "off" else 1000.0 + MAX_TTL)
 
 
 @pytest.mark.parametrize(("now", "silent"), [(b"x", False), (b"y", True), (b"", True)])
 def test_a_flush_whose_push_was_not_read(now: bytes, silent: bool) -> None:
     """The connection was given up before the push was read. The witness key shows the flush."""
     guard = Guard("auto", MAX_TTL)
-    master_state = MasterState(target("redis://localhost"))
+    master_state = Master(target("redis://localhost"))
     master_state.on_connected(Server(run_id="a", data=b"x"), guard, 1000.0)
     master_state.on_connected(Server(run_id="a", data=now), guard, 1000.0)
-    assert bool(master_state.guarded_until) == silent
+    assert bool(master_state.guard.until) == silent
 
 
 def test_the_marker_of_the_master_is_obeyed() -> None:
     """What the interview has read. The master itself refuses acquires only: nothing else asks the marker."""
     guard = Guard("marker", MAX_TTL)
-    master_state = MasterState(target("redis://localhost"))
+    master_state = Master(target("redis://localhost"))
     master_state.on_connected(Server(run_id="a", guarded=3.0), guard, 1000.0)
-    assert master_state.guarded_until == 1003.0
+    assert master_state.guard.until == 1003.0
     master_state.on_connected(Server(run_id="a", guarded=1.0), guard, 1001.0)
-    assert master_state.guarded_until == 1003.0, "it does not end earlier"
+    assert master_state.guard.until == 1003.0, "it does not end earlier"
     master_state.on_connected(Server(run_id="a", guarded=5.0), guard, 1001.0)
-    assert master_state.guarded_until == 1006.0
+    assert master_state.guard.until == 1006.0
 
 
 def test_a_child_of_fork_goes_by_the_guard_of_its_parent() -> None:
-    master_state = MasterState(target("redis://localhost"))
+    master_state = Master(target("redis://localhost"))
     master_state.on_connected(Server(run_id="a", guarded=3.0), Guard("marker", MAX_TTL), 1000.0)
-    assert master_state.copy_after_fork(1001.0).guarded_until == 1003.0
+    assert master_state.copy_after_fork(1001.0).guard.until == 1003.0
 
 
 @pytest.mark.parametrize(

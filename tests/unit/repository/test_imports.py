@@ -95,12 +95,12 @@ def test_every_package_says_what_it_is_for() -> None:
 @pytest.mark.parametrize(
     ("file", "source", "complaint"),
     [
-        ("algorithm/quorum.py", "from ..masters.state import x", "algorithm.quorum imports masters"),
+        ("algorithm/quorum.py", "from ..masters.master import x", "algorithm.quorum imports masters"),
         ("algorithm/quorum.py", "from .. import masters", "algorithm.quorum imports masters"),
         ("engine/pure/hub.py", "from ...algorithm.keys import x", "engine.pure.hub imports algorithm"),
         ("engine/_native.pyi", "from ..algorithm import keys", "engine._native (stub) imports algorithm"),
-        ("masters/state.py", "import redlock_fast.locks.fair", "masters.state imports locks"),
-        ("masters/state.py", "from redlock_fast.locks import fair", "masters.state imports locks"),
+        ("masters/master.py", "import redlock_fast.locks.fair", "masters.master imports locks"),
+        ("masters/master.py", "from redlock_fast.locks import fair", "masters.master imports locks"),
         ("locks/fair.py", "def f():\n    from ..threads import client", "locks.fair imports threads"),
         ("locks/fair.py", "if TYPE_CHECKING:\n    from ..aio import client", "locks.fair imports aio"),
         ("threads/client.py", "from ..aio import x", "threads.client imports aio"),
@@ -120,7 +120,7 @@ def test_wrong_imports_are_seen(tmp_path: Path, file: str, source: str, complain
     ("file", "source"),
     [
         ("engine/__init__.py", "def load():\n    from .pure.engine import x\n    from ._native import y"),
-        ("masters/state.py", "from ..telemetry import x\nfrom . import probe\nimport redis.errors"),
+        ("masters/master.py", "from ..telemetry import x\nfrom . import probe\nimport redis.errors"),
         ("locks/fair.py", "from ..algorithm.quorum import x\nfrom .rwlock import y"),
         ("engine/pure/hub.py", "from ..contract import x\nfrom ...wire.resp import y\nfrom .tls import z"),
         ("cli/locks.py", "from .. import __version__\nfrom redlock_fast import FastRedlock\nimport asyncio"),

@@ -27,6 +27,17 @@ ELSEWHERE = {
         "algorithm/policy",
     ),
     "unit/wire/test_commands.py": ("wire/dialect",),
+    # the parts of a connector, which one look of its thread and one attempt to connect go through
+    "unit/masters/test_connector.py": (
+        "masters/connections",
+        "masters/dialler",
+        "masters/electorate",
+        "masters/monitor",
+        "masters/settings",
+    ),
+    "unit/masters/test_restart_guard.py": ("masters/master",),
+    "unit/masters/test_records.py": ("masters/known_record", "masters/no_vote"),
+    "real/masters/test_sentinel.py": ("masters/sentinel_watch",),
     "unit/locks/test_config.py": ("locks/client_base", "locks/client_core", "locks/failures"),
     "real/locks/test_single_run.py": ("algorithm/refusals",),
     "real/locks/test_many.py": ("locks/batch_state",),
