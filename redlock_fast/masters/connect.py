@@ -22,7 +22,7 @@ from .address import Target
 from .bounded_socket import Pushed, connect_bounded
 from .membership import record_key, seen
 from .probe import ConnectError, Flushed, Loading, Refused, Server, probe, send_commands, with_witness
-from .restart_guard import Guard
+from .settings import ConnectorSettings
 
 #: A connection and its login take at most so many timeouts: several addresses, TLS, a few replies; and the
 #: Sentinels before. After that the attempt hangs.
@@ -104,40 +104,26 @@ def _connect_error(error: Exception, where: str = "") -> ConnectError:
     return kind(error_text(error) + where)
 
 
-def connect(
-    to: Target,
-    timeout: float,
-    key_prefix: bytes,
-    guard: Guard,
-    *,
-    known: Server | None,
-    push: bool,
-    check_masters: bool,
-) -> ProbedConnection:
+def connect(to: Target, settings: ConnectorSettings, known: Server | None) -> ProbedConnection:
     """Connect to a master, authenticate, and probe its server. Raises ConnectError.
 
-    ``timeout``: seconds, for the connection and for each reply. ``known``: the server at the last contact.
-    ``push``: let the server notify of changed keys, if it can. ``check_masters``: read its record of masters.
+    ``settings``: ``connect_timeout`` is for the connection and for each reply; unless ``wait`` is "poll", the
+    server notifies of changed keys, if it can; unless ``check_masters`` is "off", its record of masters is
+    read. ``known``: the server at the last contact.
     """
+    guard, key_prefix = settings.guard, settings.key_prefix
     with _connect_errors():
-        connection, protocol = _connected(to, timeout)
+        connection, protocol = _connected(to, settings.connect_timeout)
         try:
             server = probe(connection, protocol, key_prefix)
             if server.shared or (known and known.data):
                 server = with_witness(connection, server, key_prefix)
-            marker = guard.marker(
-                server.identity,
-                server.promoted,
-                server.lag,
-                known=known.identity if known else None,
-                failed_over=getattr(connection, "failed_over", None),
-                key_prefix=key_prefix,
-            )
+            marker = guard.marker(server, known, getattr(connection, "failed_over", None), key_prefix)
             server = server._replace(
-                can=server.can._replace(push=push and server.witness),
+                can=server.can._replace(push=settings.wait != "poll" and server.witness),
                 where=(getattr(connection, "host", ""), getattr(connection, "port", 0)),
             )
-            record = record_key(key_prefix) if check_masters else None
+            record = record_key(key_prefix) if settings.check_masters != "off" else None
             fresh = guard.assume_fresh and not known and not server.promoted
             by_marker = guard.mode == "marker"
             commands = dialect(server.can, marker if by_marker else None)

@@ -93,15 +93,7 @@ class Dialler:
         events = self._monitor.client_state.events
         began, began_at, connections = lease_clock(), time.monotonic(), master.link.connections
         try:
-            probed = connect(
-                master.target,
-                settings.connect_timeout,
-                settings.key_prefix,
-                settings.guard,
-                known=master.server if master.guard.known else None,
-                push=settings.wait != "poll",
-                check_masters=settings.check_masters != "off",
-            )
+            probed = connect(master.target, settings, master.server if master.guard.known else None)
             try:
                 self._check_fit(master, probed.server)
                 while (duplicate := self._attach_unless_duplicate(number, probed, began_at)) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..telemetry import EventLog
 from .address import Target
@@ -45,15 +45,7 @@ class Master:
         guard = self.guard.copy()
         if self.link.attached:
             guard.lost_at = now
-        return Master(
-            self.target,
-            guard=guard,
-            record=self.record.copy_after_fork(),
-            unfit=self.unfit,
-            duplicate=self.duplicate,
-            left_at=self.left_at,
-            gone=self.gone,
-        )
+        return replace(self, link=Link(), guard=guard, record=self.record.copy_after_fork(), tally=Tally())
 
     def on_connected(self, server: Server, guard: Guard, now: float) -> None:
         """Record the server that was connected, and until when it casts no vote."""

@@ -135,12 +135,8 @@ def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
     tracking, facts, replication, role, keyspace, stats, append, memory, replicas, set_key, *probes = replies
     if _command_refused(set_key):
         raise set_key
-    facts, replication, memory, replicas = (
-        info_of(facts),
-        info_of(replication),
-        pairs_of(memory),
-        pairs_of(replicas),
-    )
+    facts, replication = info_of(facts), info_of(replication)
+    memory, replicas = pairs_of(memory), pairs_of(replicas)
     if "cluster" in (facts.get("redis_mode"), facts.get("server_mode")):
         raise ConnectError(
             "it is a node of a Cluster, which serves some keys only and may fail over without notice; "

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, get_args
 
 from ..algorithm.policy import lease_clock
-from ..wire.dialect import MARKER, Identity, RestartMarker
+from ..wire.dialect import MARKER, RestartMarker
 from .probe import Server
 
 RestartGuard = Literal["auto", "durable", "strict", "marker", "off"]
@@ -38,14 +38,7 @@ class Guard(NamedTuple):
     assume_fresh: bool = False
 
     def marker(
-        self,
-        identity: Identity,
-        promoted: bool = False,
-        max_lag: float = 0.0,
-        *,
-        known: Identity | None = None,
-        failed_over: bool | None = None,
-        key_prefix: bytes = b"",
+        self, server: Server, known: Server | None, failed_over: bool | None = None, key_prefix: bytes = b""
     ) -> RestartMarker | None:
         """The marker that is compared when a master is connected; None: it is not asked for.
 
@@ -58,14 +51,15 @@ class Guard(NamedTuple):
         (``failed_over``; None: it has no Sentinels). The mode "strict" does not rely on their memory.
 
         A promoted master gets another name, so that a marker that was replicated to it does not count. Where
-        it had no data, none was. Its former master may take writes for ``stops_after(max_lag)`` seconds. So
-        this client waits that much longer. ``max_lag``: as for ``quarantine``.
+        it had no data, none was. Its former master may take writes for ``stops_after(server.lag)`` seconds.
+        So this client waits that much longer.
         """
-        unsure = promoted or failed_over or (failed_over is not None and self.mode == "strict")
-        if self.mode == "off" or (self.mode != "marker" and (known == identity or not unsure)):
+        unsure = server.promoted or failed_over or (failed_over is not None and self.mode == "strict")
+        is_known = known is not None and known.identity == server.identity
+        if self.mode == "off" or (self.mode != "marker" and (is_known or not unsure)):
             return None
-        name = f"{identity.run_id}/{identity.replid}" if promoted else identity.run_id
-        wait = round((self.max_ttl + stops_after(max_lag)) * 1000)
+        name = f"{server.run_id}/{server.replid}" if server.promoted else server.run_id
+        wait = round((self.max_ttl + stops_after(server.lag)) * 1000)
         return RestartMarker(name, wait, key_prefix + MARKER)
 
     def kept_out(self, uptime: float, durable: bool) -> float:
@@ -80,27 +74,24 @@ class Guard(NamedTuple):
 
     def quarantine(
         self,
-        before: Identity | None,
-        now: Identity,
+        before: Server | None,
+        server: Server,
         *,
-        uptime: float,
         away: float,
-        durable: bool = False,
         promoted: bool = False,
         flushed: bool = False,
         reloaded: bool = False,
-        max_lag: float = 0.0,
     ) -> float:
-        """Seconds for which a master casts no vote, decided when it is connected.
+        """Seconds for which a master casts no vote, decided when its ``server`` is connected.
 
-        ``before``: the identity at the last contact, None at the first. ``uptime``: as the server says, which
-        may be a second too much and follows its wall clock. ``away``: seconds since the last connection was
-        lost; a process that was started since then is not older. At the first contact: seconds since the
-        first attempt of this client that failed, 0.0 if none did; a process that is younger was started
-        after that, in place of one that may have granted locks. ``durable``: it wrote everything to its disk
-        before it answered, at the last contact and now. ``promoted``: it was a replica, and its former master
-        may have granted locks until an unknown time. With ``min-replicas-to-write``, that master stopped
-        ``max_lag`` seconds after its replicas were cut off, or up to LATE_STOP later. ``flushed``: it
+        ``before``: the server at the last contact, None at the first. Its uptime, as it says, may be a second
+        too much and follows its wall clock. ``away``: seconds since the last connection was lost; a process
+        that was started since then is not older. At the first contact: seconds since the first attempt of
+        this client that failed, 0.0 if none did; a process that is younger was started after that, in place
+        of one that may have granted locks. A server is durable if it wrote everything to its disk before it
+        answered; that must be so at the last contact and now. ``promoted``: it was a replica, and its former
+        master may have granted locks until an unknown time. With ``min-replicas-to-write``, that master
+        stopped ``lag`` seconds after its replicas were cut off, or up to LATE_STOP later. ``flushed``: it
         reported that its keys were lost. ``reloaded``: it did so, but executed no command that removes them:
         its process loads a dump, perhaps an older one, and a marker may be in it.
         """
@@ -110,16 +101,16 @@ class Guard(NamedTuple):
             return 0.0
         if flushed:
             return self.max_ttl
-        if before == now and now.run_id:
+        if before and before.identity == server.identity and server.run_id:
             return 0.0
-        age = least_age(uptime)
+        age = least_age(server.uptime)
         if before is None:
             trusted = self.assume_fresh or (self.mode != "strict" and age >= away)
             return 0.0 if trusted else max(0.0, self.max_ttl - age)
-        restarted = before.run_id != now.run_id or not now.run_id
+        restarted = before.run_id != server.run_id or not server.run_id
         if promoted or not restarted:  # its data may have been replaced just now
-            return self.max_ttl + stops_after(max_lag)
-        if durable and now.run_id and self.mode == "durable":
+            return self.max_ttl + stops_after(server.lag)
+        if server.durable and before.durable and server.run_id and self.mode == "durable":
             return 0.0
         return max(0.0, self.max_ttl - min(age, away))
 
@@ -161,22 +152,19 @@ class MasterGuard:
         counted = before is not None and server.flushes != before.flushes
         # Its report may have been lost with the connection, or never sent.
         unreported = same_process and counted
-        # No command removed the keys: an older dump may be loaded, and the canary with it.
+        # No command removed the keys: an older dump may be loaded, and the witness key with it.
         reloaded = self.flushed and same_process and not counted
         # A replica that is promoted before it has data does not show that it was one.
         # At the first contact only the marker, in ``server.guarded``, shows when it may have been promoted.
         failed_over = behind_sentinels and before is not None and server.where != before.where
         tried = lease_clock() - self.first_failure if self.first_failure else 0.0
         quarantine = settings.quarantine(
-            before.identity if before else None,
-            server.identity,
-            uptime=server.uptime,
+            before,
+            server,
             away=now - self.lost_at if before else tried,
-            durable=server.durable and before is not None and before.durable,
             promoted=failed_over,
             flushed=emptied or ((self.flushed or unreported) and not kept),
             reloaded=reloaded,
-            max_lag=server.lag,
         )
         quarantine = max(quarantine, server.guarded)
         if quarantine:

@@ -503,8 +503,8 @@ GUARD = [
         judges("unit/masters/restart_guard", "real/masters/partition"),
         (
             "an-empty-replica-was-not-promoted",
-            "(self.max_ttl + stops_after(max_lag)) * 1000",
-            "(self.max_ttl + stops_after(max_lag) * promoted) * 1000",
+            "(self.max_ttl + stops_after(server.lag)) * 1000",
+            "(self.max_ttl + stops_after(server.lag) * server.promoted) * 1000",
         ),
     ),
     Mutant(
@@ -546,8 +546,8 @@ GUARD = [
         judges("unit/masters/restart_guard"),
         (
             "durable-now-was-not-before",
-            "server.durable and ",
-            "server.durable or ",
+            "server.durable and before.durable and",
+            "server.durable and",
         ),
         ("marker-not-obeyed", "quarantine = max(quarantine, server.guarded)", "pass"),
         ("unreported-flushes-are-not-counted", "(self.flushed or unreported)", "self.flushed"),

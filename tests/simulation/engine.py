@@ -203,8 +203,8 @@ class Engine:
     def _attach(self, number: int, server: Server) -> None:
         introduced = server.introduction(**server.identity())
         state = self.states[number]
-        known = state.server.identity if state.guard.known else None
-        mark = self.guard.marker(introduced.identity, introduced.promoted, known=known)
+        known = state.server if state.guard.known else None
+        mark = self.guard.marker(introduced, known)
         if mark is not None:
             introduced = introduced._replace(guarded=look(server, mark) / 1000)
         self._attach_unless_duplicate(state, introduced)

@@ -14,8 +14,10 @@ from redlock_fast.masters.bounded_socket import Pushed
 from redlock_fast.masters.connect import MAX_TEXT, connect, error_text
 from redlock_fast.masters.probe import ConnectError, Flushed, Refused, Server
 from redlock_fast.masters.restart_guard import Guard
+from redlock_fast.masters.settings import ConnectorSettings
 from redlock_fast.wire.resp import ProtocolError
 
+ENGINE: Any = None
 OFF, MARKER = Guard("off", 60.0), Guard("marker", 60.0)
 
 
@@ -75,10 +77,16 @@ class World:
             raise self.server
         return self.server._replace(protocol=protocol)
 
-    def connect(self, guard: Guard = OFF, protocol: int | None = None, **options: Any) -> Any:
+    def connect(
+        self,
+        guard: Guard = OFF,
+        protocol: int | None = None,
+        wait: str = "auto",
+        known: Server | None = None,
+    ) -> Any:
         to = Target("host/0", ("host", 6379), self._connection, protocol)
-        defaults = {"known": None, "push": True, "check_masters": False}
-        return connect(to, 0.1, b"", guard, **{**defaults, **options})
+        settings = ConnectorSettings(ENGINE, 0.1, 5.0, b"", guard, wait, allow_split=False)
+        return connect(to, settings, known)
 
 
 @pytest.fixture
@@ -89,7 +97,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 def test_connected(world: World) -> None:
     probed = world.connect()
     assert (probed.server.protocol, probed.server.where, probed.server.can.push) == (3, ("host", 6379), True)
-    assert not world.connect(push=False).server.can.push
+    assert not world.connect(wait="poll").server.can.push
     probed.close()
     assert not world.made[0].open
 

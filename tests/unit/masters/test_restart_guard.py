@@ -12,9 +12,10 @@ from redlock_fast.masters.address import target
 from redlock_fast.masters.master import Master
 from redlock_fast.masters.probe import Server
 from redlock_fast.masters.restart_guard import JUDGING, Guard
-from redlock_fast.wire.dialect import Identity, RestartMarker
+from redlock_fast.wire.dialect import RestartMarker
 
 MAX_TTL = 60.0
+MASTER = Server(run_id="run", replid="history", role="master")
 
 
 def silence(
@@ -25,12 +26,15 @@ def silence(
     replid: str = "history",
     uptime: float = 0.0,
     away: float = 0.0,
+    durable: bool = False,
+    max_lag: float = 0.0,
     **options: Any,
 ) -> float:
     """``before``: the process of the last contact; its data's history was "history"."""
-    known = None if before is None else Identity(before, "history", "master")
-    identity = Identity(now, replid, "master")
-    return Guard(mode, MAX_TTL).quarantine(known, identity, uptime=uptime, away=away, **options)
+    server = MASTER._replace(persistence="aof always" * durable, min_replicas=1, max_lag=max_lag)
+    known = None if before is None else server._replace(run_id=before)
+    met = server._replace(run_id=now, replid=replid, uptime=uptime)  # type: ignore[arg-type]
+    return Guard(mode, MAX_TTL).quarantine(known, met, away=away, **options)
 
 
 @pytest.mark.parametrize("mode", JUDGING)
@@ -73,7 +77,7 @@ def test_the_first_contact() -> None:
     assert silence("strict", None, durable=True) == MAX_TTL
     for fresh in ("auto", "strict"):
         known = Guard(fresh, MAX_TTL, assume_fresh=True)
-        assert known.quarantine(None, Identity("this"), uptime=0.0, away=9.0) == 0
+        assert known.quarantine(None, Server(run_id="this"), away=9.0) == 0
 
 
 @pytest.mark.parametrize("mode", ["auto", "durable"])
@@ -109,24 +113,25 @@ def test_a_guard_is_never_shorter_than_what_a_lease_may_have_left(uptime: float,
 
 
 def test_the_mark() -> None:
-    identity = Identity("run", "history", "master")
-    assert Guard("marker", 1.5).marker(identity) == RestartMarker("run", 1500)
-    assert Guard("marker", 1.5).marker(identity, max_lag=10.0) == RestartMarker("run", 13_500)
-    assert Guard("marker", 1.5).marker(identity, promoted=True, max_lag=10.0) == RestartMarker(
+    lagging = MASTER._replace(min_replicas=1, max_lag=10.0)
+    promoted = MASTER._replace(promoted=True)
+    assert Guard("marker", 1.5).marker(MASTER, None) == RestartMarker("run", 1500)
+    assert Guard("marker", 1.5).marker(lagging, None) == RestartMarker("run", 13_500)
+    assert Guard("marker", 1.5).marker(lagging._replace(promoted=True), None) == RestartMarker(
         "run/history", 13_500
     )
     for mode in JUDGING:
         guard = Guard(mode, 1.5)
-        assert guard.marker(identity) is None
-        assert guard.marker(identity, promoted=True, key_prefix=b"a:") == RestartMarker(
+        assert guard.marker(MASTER, None) is None
+        assert guard.marker(promoted, None, key_prefix=b"a:") == RestartMarker(
             "run/history", 1500, b"a:redlock-fast:marker"
         )
-        assert guard.marker(identity, promoted=True, known=identity) is None, "it is known already"
+        assert guard.marker(promoted, MASTER) is None, "it is known already"
         # One that was promoted without data does not show it.
-        assert guard.marker(identity, failed_over=True) == RestartMarker("run", 1500)
-        never = guard.marker(identity, failed_over=False)
+        assert guard.marker(MASTER, None, failed_over=True) == RestartMarker("run", 1500)
+        never = guard.marker(MASTER, None, failed_over=False)
         assert never == (RestartMarker("run", 1500) if mode == "strict" else None)
-    assert Guard("off", 1.5).marker(identity, promoted=True) is None
+    assert Guard("off", 1.5).marker(promoted, None) is None
     assert RestartMarker("run", 1500).words == (b"run", b"1500")
     assert RestartMarker("run", 1500).trusted == b"run 0"
 
