@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from ..algorithm.master_lists import MasterLists, mask_of
 from ..errors import ClientClosed, ConfigError, MasterError, QuorumUnavailable
 from .address import Target
-from .list_check import Verdict
 from .masters import GRACE, Masters
 from .monitor import do_nothing
+from .verdict import Verdict
 
 
 class MastersChange:

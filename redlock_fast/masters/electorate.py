@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from ..algorithm.master_lists import MasterLists, mask_of
 from ..engine.contract import Engine
 from ..engine.threads import start_thread
 from ..telemetry import log_error
-from .list_check import ListCheck, Verdict
+from .list_check import ListCheck
 from .master import Master
 from .monitor import Monitor
 from .records import MasterRecords, RecordConnections
 from .roster import Roster
 from .settings import ConnectorSettings
+from .verdict import Verdict
 
 
 class Electorate:
@@ -109,11 +112,8 @@ class Electorate:
 
     def read_records(self) -> Verdict:
         """What the records of the masters say of this client's lists. Writes none, and changes no vote."""
-        connections = self._record_connections()
-        try:
+        with contextlib.closing(self._record_connections()) as connections:
             return self.records.read_only(connections)
-        finally:
-            connections.close()
 
     def write_records(self, again: bool = False) -> None:
         """Write the records that are missing. ``again``: first read those that allow no vote."""

@@ -20,7 +20,8 @@ from ..wire.commands import Verb
 from .address import Target
 from .connect import connection_of, error_text
 from .known_record import KnownRecord
-from .list_check import LOST, PASSING, ListCheck, Verdict, View
+from .list_check import ListCheck
+from .list_texts import LOST, PASSING
 from .master import Master
 from .membership import (
     CONFIRMED_FOR,
@@ -34,6 +35,7 @@ from .membership import (
 )
 from .no_vote import NoVote
 from .probe import send_commands
+from .verdict import Verdict, View
 
 #: Seconds between two readings of records that allow no vote, or while the client's list is not in force.
 RECHECK_INTERVAL = 15.0

@@ -11,7 +11,8 @@ from itertools import combinations
 import pytest
 
 from redlock_fast.algorithm.quorum import quorum
-from redlock_fast.masters.list_check import ADVICE, ListCheck, Verdict, View
+from redlock_fast.masters.list_check import ListCheck
+from redlock_fast.masters.list_texts import ADVICE
 from redlock_fast.masters.membership import (
     JOINT,
     PHASE_1,
@@ -24,6 +25,7 @@ from redlock_fast.masters.membership import (
     first_id,
     members,
 )
+from redlock_fast.masters.verdict import Verdict, View
 
 TTL = 60_000
 Store = tuple[Record | None, ...]
