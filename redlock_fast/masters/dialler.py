@@ -147,8 +147,8 @@ class Dialler:
         """
         master, connections = self._roster.masters[number], self._connections
         with self._monitor.mutex:
-            replied = master.link.attached and connections.has_replied(number, began_at)
-            if replied or self._monitor.ended():
+            attached = master.link.attached
+            if self._monitor.ended() or (attached and connections.has_replied(number, began_at)):
                 master.link.keep(time.monotonic())
                 return None
             for other, one in enumerate(self._roster.masters):
@@ -156,7 +156,7 @@ class Dialler:
                 if same and one is not master and (other, one.link.connections) not in probed.distinct:
                     return other
             sock = probed.take()
-            if master.link.attached:
+            if attached:
                 self._forgotten_until = time.monotonic() + self._settings.socket_timeout
                 connections.give_up(number, "it replies to a new connection, and not to this one")
             master.on_connected(probed.server, self._settings.guard, time.monotonic())
