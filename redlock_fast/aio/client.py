@@ -224,9 +224,10 @@ class AsyncFastRedlock(BaseClient):
         if unknown:
             refuse_unknown("lock()", unknown, AsyncFastRedlock.lock)
         auto_extension = loop_auto_extension(self._core, auto_extend, on_lost, max_hold, cancel_on_loss)
-        lock_kind = self._core.lock_kind(resource, fencing, fair, token)
+        lock_kind = self._core.lock_kind(resource, fencing, fair)
         options = timeout, max_extensions, auto_extension, release_at_exit, owner, label
-        return AsyncLock(self._core, resource, lock_kind, ttl, *options)
+        lock = AsyncLock(self._core, resource, lock_kind, ttl, *options)
+        return lock if token is None else lock._with_token(token)
 
     def rwlock(
         self, resource: Resource, ttl: float | None = None, **options: Unpack[AsyncKindOptions[AsyncLock]]

@@ -27,6 +27,7 @@ cdef class Acquire(Attempt):
     cpdef object begin(self)
     @cython.locals(policy=Policy, timeout=double)
     cpdef Operation attempt_again(self)
+    cpdef object request(self)
     @cython.locals(votes=Votes, granted=bint)
     cpdef object advance(self, object result)
     @cython.locals(votes=Votes)

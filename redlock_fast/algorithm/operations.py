@@ -105,8 +105,11 @@ class Acquire(Attempt):
             timeout = max(0.0, min(timeout, self.give_up_at - self.start))
         self._sent_before = self.sent
         self.sent |= self.masters  # until the votes are known
-        request = self.lock_kind.acquire_request(self.token, policy.ttl_on_wire(self.ttl), self.masters)
-        return self.ask([request], self.lists.need, timeout, policy.wait)
+        return self.ask([self.request()], self.lists.need, timeout, policy.wait)
+
+    def request(self) -> Request:
+        """What asks a master for its vote."""
+        return self.lock_kind.acquire_request(self.token, self.policy.ttl_on_wire(self.ttl), self.masters)
 
     def advance(self, result: Any) -> Effect | Operation | None:
         if self._rest is not None:

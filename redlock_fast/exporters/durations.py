@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..locks.handover import HandoverKind
-
 Add = Callable[[float], None]
 
 
@@ -45,6 +43,5 @@ class Durations:
 
 
 def kind_of(lock: Any) -> str:
-    """The name of the kind of ``lock``, such as "plain", also after a hand-over."""
-    lock_kind = lock._lock_kind
-    return str(lock_kind.lock_kind.kind if type(lock_kind) is HandoverKind else lock_kind.kind)
+    """The name of the kind of ``lock``, such as "plain"."""
+    return str(lock._lock_kind.kind)

@@ -23,7 +23,6 @@ from ..masters.masters import Masters
 from ..wire.text import quoted
 from .config import check_flag, check_label, check_lists, number
 from .fair import fair_kind
-from .handover import handed_over
 from .owner_names import check_owner, thread_owner
 
 #: Seconds; a timeout that is longer is one in milliseconds, perhaps.
@@ -146,9 +145,7 @@ class ClientCore:
         """The key of ``resource`` on the masters, after a check. Raises ConfigError."""
         return key_of(self.key_prefix, resource)
 
-    def lock_kind(
-        self, resource: str | bytes, fencing: bool = False, fair: bool = False, token: bytes | None = None
-    ) -> LockKind:
+    def lock_kind(self, resource: str | bytes, fencing: bool = False, fair: bool = False) -> LockKind:
         """The kind of a lock on ``resource`` with these options of ``lock``. Raises ConfigError."""
         lock_kind = LockKind(key_of(self.key_prefix, resource))
         if fencing is not False:
@@ -157,7 +154,7 @@ class ClientCore:
             lock_kind = fair_kind(lock_kind.key, fencing)
         elif fencing:
             lock_kind = FencedKind(lock_kind.key, self.policy.retention, self.policy.step)
-        return lock_kind if token is None else handed_over(lock_kind, token)
+        return lock_kind
 
     def policy_of(self, owner: str) -> Policy:
         """The policy of a lock whose tokens name ``owner``. Raises ConfigError."""

@@ -10,43 +10,38 @@ from __future__ import annotations
 from typing import Any
 
 from ..algorithm.lock_kind import FencedKind, LockKind
-from ..engine.contract import Request
 from ..errors import ConfigError
 
 #: Bytes.
 MAX_TOKEN = 1024
 
 
-class HandoverKind(LockKind):
-    """The kind of a lock object that was detached, or has the token of another process.
+class Handover:
+    """What a lock object has while its lock is handed over: it was detached, or has the token of a process.
 
-    ``lock_kind``: the kind of its next lease. ``token``: empty after ``detach``. ``lost``: a quorum does not
-    have the token. ``released``: a release of the token has begun, so a take-over gets no lease any more.
+    ``token``: of the other process; empty after ``detach``. ``lost``: a quorum does not have the token.
+    ``released``: a release of the token has begun, so a take-over gets no lease any more.
     """
 
-    __slots__ = ("lock_kind", "lost", "released", "token")
+    __slots__ = ("lost", "released", "token")
 
-    def __init__(self, lock_kind: LockKind, token: bytes = b"") -> None:
-        super().__init__(lock_kind.key)
-        if type(lock_kind) not in (LockKind, FencedKind):
-            raise ConfigError(
-                "detach() and token= are for plain locks: a fair lock, a read-write lock, a semaphore and "
-                "a multilock keep more than a token on the masters"
-            )
-        self.lock_kind: LockKind = lock_kind
+    def __init__(self, token: bytes = b"") -> None:
         self.token: bytes = token
         self.lost: bool = False
         self.released: bool = False
 
-    def acquire_request(self, token: bytes, ttl: bytes, masters: int) -> Request:
-        return self.lock_kind.extend_requests(token, ttl, masters)[0]
 
-    def held_kind(self) -> LockKind:
-        return self.lock_kind
+def check_detachable(lock_kind: LockKind) -> None:
+    """Raise ConfigError for a kind of lock that cannot be handed over."""
+    if type(lock_kind) not in (LockKind, FencedKind):
+        raise ConfigError(
+            "detach() and token= are for plain locks: a fair lock, a read-write lock, a semaphore and "
+            "a multilock keep more than a token on the masters"
+        )
 
 
-def handed_over(lock_kind: LockKind, token: Any) -> HandoverKind:
-    """The kind of a lock with the token of another process. Raises ConfigError."""
+def handed_over(lock_kind: LockKind, token: Any) -> Handover:
+    """What a lock with the token of another process has. Raises ConfigError."""
     if not isinstance(token, bytes) or not 1 <= len(token) <= MAX_TOKEN:
         # Without the value: a client that has the token can release the lock.
         raise ConfigError(f"token must be 1 to {MAX_TOKEN} bytes from detach() or lock.token")
@@ -55,4 +50,5 @@ def handed_over(lock_kind: LockKind, token: Any) -> HandoverKind:
             "fencing and token do not go together: the masters cannot tell the fencing token of a lease; "
             "pass it along with the token"
         )
-    return HandoverKind(lock_kind, token)
+    check_detachable(lock_kind)
+    return Handover(token)

@@ -25,6 +25,7 @@ cdef class LockState:
     cdef public list _bodies
     cdef public long _generation
     cdef public double _granted_at
+    cdef public object _handover
     cdef int _at_exit
     cdef public object _label
 

@@ -30,7 +30,7 @@ from .bodies import Body, has_lease, remove_ended
 from .client_core import ClientCore
 from .config import CLIENT_DEFAULT, ClientDefault, check_flag, check_limit, check_timeout
 from .failures import acquire_error, causes
-from .handover import HandoverKind
+from .handover import Handover, check_detachable, handed_over
 
 H = TypeVar("H", bound="LockState")
 
@@ -48,6 +48,7 @@ class LockState:
         "_core",
         "_generation",
         "_granted_at",
+        "_handover",
         "_label",
         "_lease",
         "_lock_kind",
@@ -90,6 +91,7 @@ class LockState:
         self._lease: Lease | None = None
         self._acquiring: object = None  # identifies the acquire that is under way
         self._bodies: list[Body] | None = None  # of `with`; None: there was none yet
+        self._handover: Handover | None = None  # to or from another process
         self._granted_at: float = 0.0  # by the lease clock, for measurements; 0.0: not measured
         self._generation = self._client_state.generation()
         self._at_exit = AS_CLIENT if release_at_exit is None else self._checked_at_exit(release_at_exit)
@@ -216,6 +218,11 @@ class LockState:
         self._lock_kind = lock_kind
         return self
 
+    def _with_token(self, token: bytes) -> Self:
+        """Give this lock the token of another process, to take the lock over. Raises ConfigError."""
+        self._handover = handed_over(self._lock_kind, token)
+        return self
+
     # --- acquire ---
 
     def _mark_acquiring(self, me: object) -> Lease | None:
@@ -319,28 +326,28 @@ class LockState:
                 resource=self.resource,
                 reason=self._why_not_held(lease),
             )
-        kind = self._lock_kind  # a signal handler may have interrupted an earlier detach()
-        detached = kind if isinstance(kind, HandoverKind) else HandoverKind(kind)
+        check_detachable(self._lock_kind)
+        handover = Handover()
         if self._auto_extension is not None:
             self._auto_extension.stop(lease)
-        self._lock_kind = detached
+        self._handover = handover
         self._forget_lease(lease)
         lease.mark_lost(self._policy.clock())  # an extension under way must not put the key back later
         return lease.token
 
-    def _end_take_over(self, handover: HandoverKind, lease: Lease, body: Body | None) -> bool:
+    def _end_take_over(self, handover: Handover, lease: Lease, body: Body | None) -> bool:
         """Take ``lease`` over, before ``_on_granted``. False: a release of the token has begun before."""
         with self._client_state.mutex:
             if not handover.released:
                 if body is not None:
                     self._give_lease(body, lease)
-                self._lock_kind, self._lease = handover.lock_kind, lease
+                self._handover, self._lease = None, lease
             return not handover.released
 
-    def _undo_take_over(self, handover: HandoverKind, lease: Lease) -> None:
+    def _undo_take_over(self, handover: Handover, lease: Lease) -> None:
         """Forget ``lease`` without a release: the next call takes it over again."""
         if self._lease is lease:
-            self._lock_kind = handover
+            self._handover = handover
         self._drop_lease(lease)
 
     def _drop_lease(self, lease: Lease) -> None:
@@ -349,7 +356,7 @@ class LockState:
             self._auto_extension.stop(lease)
         self._forget_lease(lease)
 
-    def _begin_token_release(self, handover: HandoverKind) -> bool:
+    def _begin_token_release(self, handover: Handover) -> bool:
         """Begin to release a token. False: a take-over has ended before, and there is a lease to release."""
         with self._client_state.mutex:
             handover.released = self._own_lease() is None
@@ -409,7 +416,7 @@ class LockState:
         """
         if body is not None and body.lease is not None and body.lease.lost:
             alive = False
-        if not alive and not failing and type(self._lock_kind) is not HandoverKind:
+        if not alive and not failing and self._handover is None:
             reason = self._why_not_held(body.lease if body is not None else None)
             raise LockLost(
                 f"{quoted(self.resource)}: the lease ended before the body did; "
@@ -487,6 +494,7 @@ def lock_of(
     one._lease = lease
     one._acquiring = None
     one._bodies = None
+    one._handover = None
     one._granted_at = 0.0
     one._generation = client_state.generation()
     one._at_exit = 0  # AS_CLIENT

@@ -30,6 +30,7 @@ cdef class TakeOver(LockAcquire):
     cdef readonly object handover
 
     cpdef object begin(self)
+    cpdef object request(self)
     cpdef object advance(self, object result)
     cpdef object retries(self, Votes votes)
     cpdef object on_granted(self, Lease lease)

@@ -16,12 +16,12 @@ from ..algorithm.operation import Message, Operation
 from ..algorithm.operations import Acquire, Release
 from ..algorithm.redlock import finish_release, start_release, undo_lease
 from ..algorithm.renewal_schedule import GONE
-from ..engine.messages import Votes
+from ..engine.messages import Request, Votes
 from ..errors import LockLost
 from ..wire.text import quoted, shown
 from .bodies import Body
 from .failures import ITS_OWN, unavailable_error
-from .handover import HandoverKind
+from .handover import Handover
 from .lock_state import LockState
 
 
@@ -111,12 +111,12 @@ class TakeOver(LockAcquire):
 
     The masters are asked to extend the key of the token. If a quorum did, this object holds the lock. If not,
     nothing is released, because the other process may still hold the lock by the same token. ``handover``:
-    what the lock object has in place of a kind of lock until it holds the lock; it remembers the token.
+    what the lock object has until it holds the lock; it remembers the token.
     """
 
     __slots__ = ("handover",)
 
-    handover: HandoverKind
+    handover: Handover
     sent: int
 
     def begin(self) -> Effect | Operation | None:
@@ -133,6 +133,10 @@ class TakeOver(LockAcquire):
     def lost(self, text: str, reason: str = "") -> LockLost:
         resource = self.lock.resource
         return LockLost(f"{quoted(resource)}: {text}", resource=resource, reason=reason)
+
+    def request(self) -> Request:
+        # A master that extends the key excludes all other tokens for the ttl, as one that grants an acquire.
+        return self.lock_kind.extend_requests(self.token, self.policy.ttl_on_wire(self.ttl), self.masters)[0]
 
     def advance(self, result: Any) -> Effect | Operation | None:
         if self._rest is not None:
@@ -185,11 +189,11 @@ def new_acquire(
         wait = lock._waiting_time(blocking, timeout)
     if wait is not None and wait == 0.0:
         blocking, wait = False, None
-    kind: Any = lock._lock_kind
-    if type(kind) is HandoverKind:
-        if kind.token:
+    if lock._handover is not None:
+        if lock._handover.token:
             return new_take_over(lock, lock._ttl, wait, body)
-        kind = lock._lock_kind = kind.lock_kind  # after detach(): a hold of its own
+        lock._handover = None  # after detach(): a hold of its own
+    kind = lock._lock_kind
     made = LockAcquire.__new__(LockAcquire)
     _fill(made, lock, kind, lock._ttl, wait, None, body)
     made.blocking = bool(blocking)
@@ -202,9 +206,9 @@ def new_take_over(
     lock: LockState, ttl: float, wait: float | None = None, body: Body | None = None
 ) -> TakeOver:
     """The operation that gets the lease of a token for ``ttl`` seconds. ``wait``: seconds to try."""
-    handover: Any = lock._lock_kind
+    handover: Any = lock._handover
     made = TakeOver.__new__(TakeOver)
-    _fill(made, lock, handover, ttl, wait, handover.token, body)
+    _fill(made, lock, lock._lock_kind, ttl, wait, handover.token, body)
     made.handover = handover
     made.blocking = False
     return made
@@ -249,14 +253,14 @@ class LockRelease(Release):
         if observer is not None:
             self.reports, self.began = observer.reports, self.policy.clock()
         if self.lease is None and self.only is None and self.has_token():
-            handover: Any = lock._lock_kind
-            key, token, everywhere = handover.lock_kind, handover.token, self.policy.voters.lists.all
+            handover: Any = lock._handover
+            token, everywhere = handover.token, self.policy.voters.lists.all
             # Before ``_begin_token_release``: if an exception ends the release from there on, ``abort`` sends
             # the requests of this lease, which delete the key of the token.
-            self.lease = lease_of(key, token, everywhere, lock._core.max_ttl, -math.inf, 0.0)
+            self.lease = lease_of(lock._lock_kind, token, everywhere, lock._core.max_ttl, -math.inf, 0.0)
             self.of_token = True
             if lock._begin_token_release(handover):
-                return self.go_on_with(self.release_token(handover))
+                return self.go_on_with(self.release_token())
             self.of_token = False
             self.lease = lock._lease  # a take-over has ended before
         self.lease = lock._start_release(self.lease) if self.lease is not None else None
@@ -273,8 +277,8 @@ class LockRelease(Release):
 
     def has_token(self) -> bool:
         """Whether the lock has the token of another process, and may release it."""
-        handover = self.lock._lock_kind
-        return type(handover) is HandoverKind and handover.token != b"" and not self.lock._client_state.closed
+        handover = self.lock._handover
+        return handover is not None and handover.token != b"" and not self.lock._client_state.closed
 
     def finish(self, answers: list[Votes]) -> None:
         lock, lease = self.lock, self.lease
@@ -283,12 +287,12 @@ class LockRelease(Release):
         self.outcome = alive
         self.report(lease, None)
 
-    def release_token(self, handover: HandoverKind) -> Generator[Effect | Operation, Any, None]:
+    def release_token(self) -> Generator[Effect | Operation, Any, None]:
         """Release the lock of a token from another process."""
         lock, core = self.lock, self.lock._core
         if not core.client_state.ready:
             yield WaitForQuorum(core.connect_timeout)
-        lock._lock_kind = handover.lock_kind
+        lock._handover = None
         self.finish((yield self.ask_all(self.lease)))
 
     def abort(self) -> list[Message]:

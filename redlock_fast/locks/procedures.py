@@ -17,7 +17,6 @@ from ..errors import LockLost, TooManyExtensions
 from ..wire.text import quoted
 from .config import check_flag
 from .failures import acquire_error
-from .handover import HandoverKind
 from .lock_state import LockState
 from .operations import new_take_over
 
@@ -55,8 +54,7 @@ def new_extend(lock: LockState, ttl: float | None, confirm: bool = False) -> Ope
     core.check_open()
     ttl = lock._ttl if ttl is None else core.check_ttl(ttl)
     check_flag("confirm", confirm)
-    handover = lock._lock_kind
-    if isinstance(handover, HandoverKind) and handover.token and lock._own_lease() is None:
+    if lock._handover is not None and lock._handover.token and lock._own_lease() is None:
         return new_take_over(lock, ttl)
     return LockExtend(lock, ttl, confirm)
 

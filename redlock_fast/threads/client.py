@@ -367,9 +367,10 @@ class FastRedlock(BaseClient):
         if unknown:
             refuse_unknown("lock()", unknown, FastRedlock.lock)
         auto_extension = thread_auto_extension(self._core, auto_extend, on_lost, max_hold)
-        lock_kind = self._core.lock_kind(resource, fencing, fair, token)
+        lock_kind = self._core.lock_kind(resource, fencing, fair)
         options = timeout, max_extensions, auto_extension, release_at_exit, owner, label
-        return Lock(self._core, resource, lock_kind, ttl, *options)
+        lock = Lock(self._core, resource, lock_kind, ttl, *options)
+        return lock if token is None else lock._with_token(token)
 
     def rwlock(
         self, resource: Resource, ttl: float | None = None, **options: Unpack[KindOptions[Lock]]

@@ -13,7 +13,6 @@ from redlock_fast.algorithm.lock_kind import LockKind
 from redlock_fast.errors import LockLost, QuorumUnavailable
 from redlock_fast.locks.auto_extend import AutoExtension
 from redlock_fast.locks.fair import fair_kind
-from redlock_fast.locks.handover import handed_over
 from redlock_fast.locks.lock_state import LockState
 from redlock_fast.locks.many import AcquireMany, ReleaseMany, new_extend_many
 from redlock_fast.locks.multilock import multi_lock_kind
@@ -178,8 +177,8 @@ class User:
 
     def hand_over(self, lock: LockState) -> Generator[Any, Any, tuple[LockState, Hold | None]]:
         """Another object takes the lock over by its token, after a while; if interrupted, it releases it."""
-        kind = handed_over(self.process.core.lock_kind(lock.key), lock.detach())
-        taken = LockState(self.process.core, lock.resource, kind, lock.ttl)
+        kind, token = self.process.core.lock_kind(lock.key), lock.detach()
+        taken = LockState(self.process.core, lock.resource, kind, lock.ttl)._with_token(token)
         try:
             yield self.short_while()
             yield from lock_calls.extend(taken, None)

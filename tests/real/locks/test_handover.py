@@ -140,7 +140,7 @@ def test_a_released_token_is_not_renewed(masters: Masters, connected: MakeClient
     """Its release has begun. Catches: an extend() that renews the key, and then refuses it."""
     _, two, token = pair(masters, connected)
     lock = two.lock("job", token=token)
-    lock._lock_kind.released = True
+    lock._handover.released = True
     for node in raw(masters):
         node.pexpire("job", int(500 * TTL))
     with pytest.raises(LockLost, match="has begun"):

@@ -329,7 +329,7 @@ def test_an_interrupted_release_of_a_token_releases_it(
         held = owner.lock("k", TTL)
         assert held.acquire()
         lock = (connected if ready else client)(valkey).lock("k", TTL, token=held.detach())
-        handover: Any = lock._lock_kind
+        handover: Any = lock._handover
         moment = interrupted(lock.release, number, spared=WHOLE, inside=INSIDE)
         if not handover.released or not lock._core.masters.connector.started:
             lock.release()  # False if what was deferred was sent before

@@ -50,10 +50,10 @@ def logged(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.Call):
             function = node.func
             name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-            logs = name in ("warn", "warn_of", "info", "log_error", "log_outcome")
+            logs = name in ("warn", "warn_of", "info", "log_error", "log_outcome", "CallOfTheProgram")
             if logs and isinstance(node.args[0], ast.Constant):
                 yield str(node.args[0].value)
-            assert name != "exception", "log_error() gives the record its event"
+            assert "logger.exception" not in ast.unparse(function), "log_error() gives the record its event"
 
 
 def test_the_events_that_are_logged_are_these() -> None:
