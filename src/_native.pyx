@@ -158,13 +158,15 @@ cdef class _Ticket:
         cdef Py_ssize_t j, count = len(requests)
         cdef Request request
         cdef tuple args
+        cdef hub_quorum none
+        none.need = none.lists = 0
         for request in requests:
             args = request.args
             self.room(count, len(args))
             for j in range(len(args)):
                 point(args[j], &data[j], &sizes[j])
-            self.add(hub_op_new(h, request.verb, quorum, wait, request.masters, request.resend_for, <int> len(args),
-                                data, sizes))
+            self.add(hub_op_new(h, request.verb, quorum if request.awaited else &none, wait, request.masters,
+                                request.resend_for, <int> len(args), data, sizes))
         return 0
 
     cdef int fill_batch(self, hub *h, object batch, const hub_quorum *quorum, int wait) except -1:

@@ -228,8 +228,8 @@ class RetryLoop:
         if split or self.notified:
             contention.note(began, split)
         longest = max(0.0, min(until - began, self._rearm()))
-        requests = [*self._rollback_requests(), watch]
-        seen = (yield WaitForChange(requests, lists.need, longest))[-1]
+        undo = self._rollback_requests()
+        seen = (yield WaitForChange(undo, watch, lists.need, longest))[-1]
         self._rolled_back()
         self.acquire.lock_kind.watched(seen, lists)
         failed = lists.failed(seen)

@@ -27,12 +27,18 @@ class Exchange:
 
 
 class WaitForChange(Exchange):
-    """Effect: an exchange whose last request is a watch. It ends when what is watched changes, perhaps late.
+    """Effect: wait until what ``watch`` watches changes, for ``timeout`` seconds at most.
 
-    The requests before the watch undo a round. They are sent in the same write, and decided before it.
+    ``undo``: the requests that undo a round. They are sent in the same write, before the watch. The wait ends
+    without their replies: a master that is slow to undo a round must not delay the end of the watch.
     """
 
     __slots__ = ()
+
+    def __init__(self, undo: list[Request], watch: Request, need: int | Quorums, timeout: float) -> None:
+        for request in undo:
+            request.awaited = False
+        Exchange.__init__(self, [*undo, watch], need, timeout)
 
 
 class Sleep:

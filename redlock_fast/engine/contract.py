@@ -7,7 +7,8 @@ nothing of locks. Both engines keep these rules; ``tests/contract`` checks them:
 2. A request is decided at the first of these: what ``wait`` says; the last reply that is pending; the end of
    ``timeout``; if ``stall`` is set, that many seconds without a reply to any request of the same call. A
    reply to a request that has a quorum and waits for ALL does not count: a slow master must not hold a call.
-   With ``need=0`` a request is decided when the connections have it: no caller waits for its replies.
+   With ``need=0``, or if it is not ``awaited``, a request is decided when the connections have it: no caller
+   waits for its replies.
    The engine may notice late that the time of a request has ended, because the process did not run, or the
    event loop was blocked. If the request has no quorum, the engine extends its time once: by as much as it
    was late, and at most by ``timeout`` or ``stall``.

@@ -5,6 +5,7 @@ cdef class Request:
     cdef readonly tuple args
     cdef readonly unsigned long long masters
     cdef readonly double resend_for
+    cdef public bint awaited
 
 cdef class Votes:
     cdef readonly tuple values

@@ -19,15 +19,17 @@ class Request:
     """A verb with its arguments, for the masters of the bit mask ``masters``.
 
     ``resend_for``: seconds for which the request is worth resending (rule 7 of the contract); 0 means never.
+    ``awaited``: False if no caller waits for the replies, also where others of its exchange are awaited.
     """
 
-    __slots__ = ("args", "masters", "resend_for", "verb")
+    __slots__ = ("args", "awaited", "masters", "resend_for", "verb")
 
     def __init__(self, verb: int, args: tuple[bytes, ...], masters: int, resend_for: float = 0.0) -> None:
         self.verb: int = verb
         self.args: tuple[bytes, ...] = args
         self.masters: int = masters
         self.resend_for: float = resend_for
+        self.awaited: bool = True
 
 
 class Batch:

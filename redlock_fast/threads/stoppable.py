@@ -41,7 +41,7 @@ def _in_slices(effect: WaitForChange | WaitForTurn, masters: Masters, stopping: 
         part = min(left, SLICE)
         end = time.monotonic() + part
         if isinstance(effect, WaitForChange):
-            result = perform(WaitForChange(requests, effect.need, part), masters)
+            result = perform(WaitForChange(requests[:-1], requests[-1], effect.need, part), masters)
             requests = requests[-1:]  # the watch: what came before it has been sent
             over = time.monotonic() < end  # it was decided
         else:

@@ -15,6 +15,7 @@ from support.watching import (
     busy,
     expiring,
     free,
+    free_with,
     get,
     invalidate,
     watch,
@@ -133,6 +134,17 @@ def test_pushes_grant(fleet: MakeFleet, wait: Wait) -> None:
     assert not future.done()
     f.session(2).send(invalidate(b"k"))
     assert future.result(SOON).values == (1, NO_REPLY, 1)
+
+
+def test_a_watch_ends_without_replies_that_are_not_awaited(fleet: MakeFleet) -> None:
+    """Rule 2. Catches: a master that is slow to undo a round delays the end of the watch that follows."""
+
+    f = fleet(silent, free_with(0), free_with(1), commands=WATCHING)
+    undo = get(b"k", f.all)
+    undo.awaited = False
+    votes, seen = f.exchange([undo, watch(b"k", f.all)], need=2)
+    assert (votes.sent, votes.values) == (f.all, (NO_REPLY,) * 3)
+    assert seen.values == (NO_REPLY, 1, 1)
 
 
 def test_a_push_may_come_before_the_reply(fleet: MakeFleet) -> None:

@@ -9,7 +9,7 @@ from support.fleet import LONG, SOON, MakeFleet
 from support.miniloop import Loop
 from support.scripted import always, silent
 from support.waiting import start
-from support.watching import EVERYTHING, WATCHING, busy, expiring, get, invalidate, watch
+from support.watching import EVERYTHING, WATCHING, busy, expiring, free_with, get, invalidate, watch
 
 from redlock_fast.engine.contract import FAULT, NO_REPLY
 
@@ -31,6 +31,19 @@ def test_reported_when_a_push_comes(fleet: MakeFleet) -> None:
         f.session(master).send(EVERYTHING)
     loop.hear(2)
     assert f.engine.next_timeout() is None
+
+
+def test_reported_without_replies_that_are_not_awaited(fleet: MakeFleet) -> None:
+    """Rule 2. Catches: a master that is slow to undo a round delays the end of the watch that follows."""
+    f = fleet(silent, free_with(0), free_with(1), commands=WATCHING)
+    loop = Loop(f)
+    undo = get(b"k", f.all)
+    undo.awaited = False
+    loop.submit([undo, watch(b"k", f.all)], need=2)
+    loop.until(lambda: loop.completed, "it is reported")
+    ((_, (votes, seen)),) = loop.completed
+    assert (votes.sent, votes.values) == (f.all, (NO_REPLY,) * 3)
+    assert seen.values == (NO_REPLY, 1, 1)
 
 
 def test_due_is_hastened(fleet: MakeFleet) -> None:

@@ -110,8 +110,9 @@ class Engine:
             if request.verb in ACQUIRES:
                 self.process.witness.draws(self.process.name, places(request)[0][1])
             until = world.now + request.resend_for
+            need = effect.need if request.awaited else 0
             call.requests.append(
-                PendingRequest(request, len(self.servers), effect.need, effect.wait, call, until)
+                PendingRequest(request, len(self.servers), need, effect.wait, call, until)
             )
         if not effect.need and rows and rows[0].verb in RELEASES:
             world.counts["undos"] += len(rows)

@@ -86,7 +86,7 @@ class Stage:
 
     def watch(self, need: int = 2, timeout: float = 10.0) -> Call:
         request = Request(Verb.WATCH, (KEY,), self.process.core.policy.voters.mask)
-        watch = WaitForChange([request], need, timeout)
+        watch = WaitForChange([], request, need, timeout)
         return self.process.engine.exchange(watch, lambda: self.done.append(self.world.now))
 
     def hold(self, *masters: int, ttl: bytes = b"1000") -> None:

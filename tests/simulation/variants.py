@@ -21,6 +21,7 @@ from redlock_fast.algorithm import master_lists as _master_lists
 from redlock_fast.algorithm import procedures as _procedures
 from redlock_fast.algorithm import refill as _refill
 from redlock_fast.algorithm.attempts import RetryLoop
+from redlock_fast.algorithm.effects import WaitForChange
 from redlock_fast.algorithm.local_queue import LocalQueue
 from redlock_fast.algorithm.policy import Policy
 from redlock_fast.algorithm.quorum import drift
@@ -293,10 +294,16 @@ def few_are_asked() -> list[Change]:
     """'few': no more masters watch than a quorum leaves over, and the first of them decides."""
     edits = (
         ("watch_request(policy.voters.asked())", "watch_request((1 << lists.masters - lists.least) - 1)"),
-        ("WaitForChange(requests, lists.need,", "WaitForChange(requests, 1,"),
+        ("WaitForChange(undo, watch, lists.need,", "WaitForChange(undo, watch, 1,"),
         ("lists.failed(seen)", "seen.faulty == lists.masters"),
     )
     return [(RetryLoop, "_wait", rewritten(RetryLoop._wait, *edits))]
+
+
+def undo_is_awaited() -> list[Change]:
+    """A watch that has ended waits for the replies to the requests before it, which undo a round."""
+    edit = "request.awaited = False", "pass"
+    return [(WaitForChange, "__init__", rewritten(WaitForChange.__init__, edit))]
 
 
 def pushes_alone_count() -> list[Change]:
@@ -375,6 +382,10 @@ VARIANTS = {
                 ("connections do not end watches", connections_do_not_end_watches, 135),
                 ("the next is not woken", next_is_not_woken, 15),
             )
+        ),
+        # Callers that take places on the masters.
+        Variant(
+            "the undo is awaited", frozenset({"L1"}), undo_is_awaited, first=(*WAITING, 1, 0, 1, 3), seed=27
         ),
         # Masters that push changes, and the guard "auto".
         *(

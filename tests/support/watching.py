@@ -52,6 +52,11 @@ def expiring(milliseconds: int) -> Answer:
 free, busy = expiring(FREE), expiring(FOR_EVER)
 
 
+def free_with(number: int) -> Answer:
+    """Every key is free, and a GET gives this number."""
+    return lambda words: b":%d\r\n" % number if words[0] == b"GET" else free(words)
+
+
 def invalidate(*keys: bytes) -> bytes:
     """The push of a master on which these have changed."""
     items = b"".join(b"$%d\r\n%b\r\n" % (len(key), key) for key in keys)

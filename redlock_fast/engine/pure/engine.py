@@ -301,7 +301,10 @@ class PureEngine:
         now, masters = monotonic(), len(self._hub.channels)
         waiter.begin(now, timeout, stall)
         waiter.requests = [
-            PendingRequest(request, masters, need, wait, waiter, now + request.resend_for) for request in rows
+            PendingRequest(
+                request, masters, need if request.awaited else 0, wait, waiter, now + request.resend_for
+            )
+            for request in rows
         ]
 
     def _call(self, operation: Callable[..., T], *args: object) -> T:

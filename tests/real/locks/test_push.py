@@ -27,7 +27,9 @@ from support.makers import MakeClient, MakePlain, Raw
 from support.waiting import DEADLINE, answered, eventually, start
 
 from redlock_fast import AsyncFastRedlock, ClientClosed, ConfigError, FastRedlock, Retry
+from redlock_fast.algorithm.attempts import RetryLoop
 from redlock_fast.embedded import Masters
+from redlock_fast.engine.contract import Request
 
 #: A client does not ask a master that lags, nor watches it.
 pytestmark = pytest.mark.usefixtures("all_masters")
@@ -171,6 +173,36 @@ def test_a_minority_that_is_down_or_stopped(plain: MakePlain, valkey: Masters, r
         assert lock
     c.wait(lock.release())
     valkey[0].restart()
+
+
+@pytest.mark.usefixtures("push_only")
+def test_masters_that_are_slow_to_undo_a_round(
+    plain: MakePlain, valkey: Masters, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All refuse. Before the round is undone, two stop, and one has granted late.
+
+    So the release of the round, which goes out with the watch, has no quorum of either kind of reply.
+    Catches: a caller that waits for those replies although its watch has ended.
+    """
+    c, nodes, stopped = plain(valkey).at_full_strength(), raw(valkey), contextlib.ExitStack()
+    occupy(nodes, "r")
+    real = RetryLoop._rollback_requests
+
+    def late(loop: RetryLoop) -> list[Request]:
+        monkeypatch.setattr(RetryLoop, "_rollback_requests", real)
+        nodes[4].set("r", loop.acquire.token)
+        stopped.enter_context(paused(valkey, 0, 1))
+        return real(loop)
+
+    monkeypatch.setattr(RetryLoop, "_rollback_requests", late)
+    with stopped:
+        waiting = start(lambda: c.acquire("r", TTL))
+        eventually(lambda: all(watched(nodes[2:])), "it waits")
+        for node in nodes[2:4]:
+            node.delete("r")
+        lock = waiting.result(DEADLINE)
+        assert lock
+    c.wait(lock.release())
 
 
 @pytest.mark.parametrize("refused", ["tracking", "caching", "resp2"])
