@@ -9,10 +9,10 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from chaos.environment import MODES, Topology, workers
+from chaos.environment import CROWD, MODES, Topology, workers
 from chaos.run import run_schedule
 from chaos.schedules import SCHEDULES
-from chaos.verdict import STRICT
+from chaos.verdict import CROWDED, STRICT
 from support.engines import engines
 
 from redlock_fast.masters.restart_guard import MODES as GUARDS
@@ -26,6 +26,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--mode", action="append", choices=MODES, help="default: both, mixed")
     parser.add_argument("--server", action="append", help="valkey, redis or a path; default: both, in turn")
     parser.add_argument("--guard", choices=GUARDS, help="restart_guard, instead of the schedules' own")
+    parser.add_argument("--crowd", type=int, default=CROWD, help="processes of the schedule crowd")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     return parser.parse_args()
 
@@ -35,14 +36,16 @@ def main() -> int:
     names, servers = args.schedule or list(SCHEDULES), args.server or ["valkey", "redis"]
     runs = [(name, server) for server in servers for name in names]
     topology_workers = workers(args.engine or engines(), args.mode or MODES)
-    topology = Topology(topology_workers, seconds=args.seconds / len(runs), seed=args.seed)
+    seconds = args.seconds / len(runs)
+    topology = Topology(topology_workers, seconds=seconds, seed=args.seed, crowd=args.crowd)
     print(f"seed {topology.seed}, {topology.seconds:.1f} s each, workers {topology.workers}", flush=True)
     bad = 0
     for name, server in runs:
         with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
             schedule = SCHEDULES[name]
             schedule = schedule.guarded(args.guard) if args.guard else schedule
-            verdict = run_schedule(schedule, replace(topology, server=server), Path(folder), STRICT)
+            limits = CROWDED if schedule.settings.crowd else STRICT
+            verdict = run_schedule(schedule, replace(topology, server=server), Path(folder), limits)
         print(f"{server:7}{verdict}", flush=True)
         bad += bool(verdict.problems)
     print(f"{len(runs) - bad} of {len(runs)} runs without a problem, seed {topology.seed}")

@@ -26,12 +26,17 @@ from support.waiting import eventually
 from redlock_fast.embedded import Masters
 
 MODES = ("threads", "asyncio")
+#: Processes of a schedule that wants many.
+CROWD = 64
 AOF = ("--appendonly", "yes", "--appendfsync", "always")
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The workers: (engine, "threads" or "asyncio") of each, the number of holders in each; the masters."""
+    """The workers: (engine, "threads" or "asyncio") of each, the number of holders in each; the masters.
+
+    ``crowd``: the number of workers where a schedule wants many, each with one holder.
+    """
 
     workers: tuple[tuple[str, str], ...]
     server: str = "valkey"
@@ -39,6 +44,7 @@ class Topology:
     seconds: float = 2.0
     seed: int = 0
     masters: int = 5
+    crowd: int = CROWD
 
     @property
     def need(self) -> int:
@@ -56,7 +62,8 @@ def workers(engines: Sequence[str], modes: Sequence[str] = MODES) -> tuple[tuple
 class Settings:
     """What a schedule asks of its stage. Times in seconds.
 
-    ``clocks``: whose clocks it sets, "clients" or "masters".
+    ``clocks``: whose clocks it sets, "clients" or "masters". ``crowd``: many processes wait for the lock, and
+    every other one for the fair lock of that name, which excludes the plain one.
     """
 
     aof: bool = False
@@ -65,6 +72,7 @@ class Settings:
     hold: tuple[float, float] = (0.0, 0.03)
     extends: float = 0.2
     fenced: bool = False
+    crowd: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -81,6 +89,8 @@ class Environment:
         self._counter_path = str(folder / "counter")
         self._counter = counter(self._counter_path, settings.fenced)
         self._counter.create()
+        #: Of all workers, also of those that were killed.
+        self.histories: list[Path] = []
         self._exit = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -118,33 +128,33 @@ class Environment:
             self.networks.append(stack.enter_context(network))
             self.nodes.append(self._node(n))
         stack.callback(self._hang_up)
-        self.workers = [
-            self._hire(number, engine, mode, environment, stack)
-            for number, (engine, mode) in enumerate(topology.workers)
-        ]
+        self._environment = environment
+        count = topology.crowd if settings.crowd else len(topology.workers)
+        self.workers = [self._hire(number, stack) for number in range(count)]
         for worker in self.workers:
             assert worker.hear() == "ready", f"{worker.name} does not come to work"
 
-    def _hire(
-        self, number: int, engine: str, mode: str, environment: dict[str, str], stack: contextlib.ExitStack
-    ) -> Worker:
+    def _hire(self, place: int, stack: contextlib.ExitStack) -> Worker:
         settings, topology = self.settings, self.topology
-        name = f"{engine} {mode} {number}"
+        engine, mode = topology.workers[place % len(topology.workers)]
+        name = f"{engine} {mode} {len(self.histories)}"
         setting = {
             "urls": [network.url for network in self.networks],
             "engine": engine,
             "mode": mode,
-            "holders": topology.holders,
+            "holders": 1 if settings.crowd else topology.holders,
             "ttl": settings.ttl,
             "hold": settings.hold,
             "extends": settings.extends,
             "options": settings.options,
             "seed": topology.seed,
             "fenced": settings.fenced,
+            "fair": settings.crowd and place % 2 == 1,
             "counter": self._counter_path,
             "journal": str(self._folder / f"{name}.journal"),
         }
-        worker = Worker(name, setting, environment)
+        worker = Worker(name, setting, self._environment)
+        self.histories.append(worker.history)
         stack.callback(worker.kill)
         return worker
 
@@ -203,8 +213,9 @@ class Environment:
         return self._counter.read()
 
     def left(self) -> list[int]:
-        """The masters that have the key."""
-        return [n for n, node in enumerate(self.nodes) if node.exists(KEY)]
+        """The masters that have the key, or a queue of those that waited for it."""
+        keys = KEY, f"{{{KEY}}}:q", f"{{{KEY}}}:e"
+        return [n for n, node in enumerate(self.nodes) if node.exists(*keys)]
 
     def connections(self) -> int:
         """How many connections the masters have that are not ours."""
@@ -273,6 +284,14 @@ class Environment:
             yield
         finally:
             self.nodes[n].config_set(option, good)
+
+    def replace(self, place: int) -> None:
+        """kill -9 of a worker; another process takes its place."""
+        self.workers[place].kill()
+        self.did_it("client killed")
+        worker = self.workers[place] = self._hire(place, self._exit)
+        assert worker.hear() == "ready", f"{worker.name} does not come to work"
+        worker.tell("go")
 
     def holder(self) -> Worker | None:
         """A worker that holds the lock, if it was not too fast for us."""

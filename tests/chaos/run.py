@@ -50,7 +50,7 @@ class Evidence:
 
 
 def evidence(environment: Environment) -> Evidence:
-    histories = [history.read(worker.history) for worker in environment.workers]
+    histories = [history.read(path) for path in environment.histories]
     holds = [hold for history in histories for hold in history.holds]
     truths = environment.truth()
     did = sum((network.played for network in environment.networks), Counter(environment.did))

@@ -160,6 +160,50 @@ def blank_beside_dead(environment: Environment) -> None:
     environment.pause(0.1, 0.3)
 
 
+# --- many that wait ------------------------------------------------------------------------------
+
+#: The masters and the networks are busy, so every time is longer than usual.
+BUSY = {**DISKS, "node_timeout": 1.5, "connect_timeout": 5.0, "socket_timeout": 5.0}
+CROWD = Settings(aof=True, ttl=3.0, hold=(0.0, 0.01), crowd=True, options=BUSY)
+
+
+@schedule("kill -9", "shutdown", "SIGSTOP", "client killed", "client stopped", settings=CROWD)
+def crowd(environment: Environment) -> None:
+    """Many processes wait for one lock. Masters and clients are killed, stopped, and started again.
+
+    A grant must follow: the place of a dead client ends, and no wake-up is lost.
+    """
+    faults = kill_with_aof, rolling_restart, stopped_masters, killed_clients, stopped_clients
+    for fault in environment.chance.sample(faults, len(faults)):
+        fault(environment)
+
+
+def killed_clients(environment: Environment) -> None:
+    """The holder, if it is not too fast, and some that wait."""
+    for place in _some_clients(environment):
+        environment.replace(place)
+    environment.pause(0.0, 0.3)
+
+
+def stopped_clients(environment: Environment) -> None:
+    """For longer than a lease, in some cases."""
+    stopped = [environment.workers[place] for place in _some_clients(environment)]
+    for worker in stopped:
+        worker.stop()
+        environment.did_it("client stopped")
+    environment.pause(0.1, 1.5 * environment.settings.ttl)
+    for worker in stopped:
+        worker.resume()
+    environment.pause(0.0, 0.3)
+
+
+def _some_clients(environment: Environment) -> list[int]:
+    places = range(len(environment.workers))
+    holder = [place for place in places if environment.workers[place].last() == "grant"][:1]
+    others = [place for place in places if place not in holder]
+    return holder + environment.chance.sample(others, environment.chance.randint(1, 3))
+
+
 # --- holders that stop, clocks that jump ---------------------------------------------------------
 
 

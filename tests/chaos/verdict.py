@@ -27,6 +27,9 @@ class Limits:
     memory: int = 32 << 20
 
 
+#: Where many wait, the place of a dead client keeps the others out for ENTRY_TTL, and its key for a ttl. A
+#: client that was stopped takes so much longer.
+CROWDED = Limits(strength=5.0, gap=10.0, overtime=8.0)
 STRICT = Limits(strength=3.0, gap=2.5, overtime=1.0)
 GENEROUS = Limits(strength=20.0, gap=15.0, overtime=15.0)
 

@@ -129,7 +129,7 @@ class Holder:
     def __init__(self, number: int, setting: dict[str, Any], kind: Any, history: HistoryWriter) -> None:
         self._chance = random.Random(f"{setting['seed']} {setting['name']} {number}")
         self._fenced = setting["fenced"]
-        self._lock = kind.client.lock(KEY, fencing=self._fenced)
+        self._lock = kind.client.lock(KEY, fencing=self._fenced, fair=setting["fair"])
         self._do: Do = kind.do
         self._sleep: Callable[[float], Awaitable[None]] = kind.sleep
         self._hold = setting["hold"]
