@@ -3,7 +3,7 @@
     python benchmarks/contention.py [--only plain,fair] [--processes 1,8,32,100] [--hold 0,1,10]
                                     [--callers 100] [--seconds 3] [--engine native]
     python benchmarks/contention.py --verdicts [--write]
-    python benchmarks/contention.py --only redlock-ng
+    python benchmarks/contention.py --peers [--write]
 
 Five Valkey masters. Each process has one client with one caller, which acquires, holds the lock for some
 milliseconds, releases it, and acquires again. "100 x 100" is 100 clients with 100 callers each, as asyncio
@@ -12,35 +12,40 @@ not depend on the machine. Rates are given as a part of the rate of one process 
 
 ``--verdicts`` also prints the numbers that were set as bars for one waiter that is woken, and whether each is
 reached; ``--write`` puts the table into docs/waiting.md, with a plot. The time from a release to the next
-grant is that of waiting.py. Another library must be installed to be measured: it waits in its own way, and is
-asked again until it has the lock.
+grant is that of waiting.py. ``--peers`` measures other libraries, each in an environment of its own as
+compare.py does: it waits in its own way, and is asked again until it has the lock.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import math
-import multiprocessing
 import os
 import platform
-import resource
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import callers
 import document
-import libraries
 import plot
 import redis
+from callers import KEY, Part, Window, contend, cpu_time, received
+from implementations import HERE, Peer, UnavailableError, last_line
+from scenarios import ONE_MASTER, POTTERY, REDLOCK_NG, REDLOCK_PY
 
 from redlock_fast import AsyncFastRedlock, FastRedlock
 from redlock_fast.embedded import Masters
 
-KEY, TTL, PERMITS = "contended", 60.0, 4
+TTL, PERMITS = 60.0, 4
 #: Seconds from the start of all callers to the measurement: all of them know of each other by then.
 SETTLE = 1.5
+#: Seconds after the measurement in which the callers of another library must end.
+LONGEST = 30.0
 #: Processes that the clients of "100 x 100" are in.
 HOSTS = 4
 #: Commands that are no part of a lock.
@@ -61,12 +66,12 @@ KINDS: dict[str, Callable[[Any, int], Any]] = {
 }
 
 
-#: Other libraries: how each of them is opened.
-PEERS: dict[str, Callable[..., Any]] = {
-    "redlock-py": libraries.redlock_py,
-    "redlock-ng": libraries.redlock_ng,
-    "pottery": libraries.pottery,
-    "redis-py, one master": libraries.one_master,
+#: Other libraries. The last one has no Redlock, and one master only.
+PEERS: dict[str, Peer] = {
+    "redlock-py": REDLOCK_PY,
+    "redlock-ng": REDLOCK_NG,
+    "pottery": POTTERY,
+    "redis-py, one master": ONE_MASTER,
 }
 
 
@@ -96,68 +101,17 @@ class Row(NamedTuple):
     server_us: float
 
 
-class Window(NamedTuple):
-    """When all begin, and between which moments (``time.monotonic``) grants count."""
-
-    start: float
-    begin: float
-    end: float
-
-
-class Part(NamedTuple):
-    """What one process measured: the grants of each of its clients, all waits, its processor time."""
-
-    grants: list[int]
-    waits: list[float]
-    cpu: float
-
-
 # --- one process --------------------------------------------------------------------------------------
-
-
-def cpu_time() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 def thread_caller(urls: list[str], engine: str, cell: Cell, number: int, window: Window) -> Part:
     """A process with one client and one caller."""
-    grants, waits, cpu = 0, list[float](), 0.0
-    with opened(urls, engine, cell.kind, number) as (acquire, release):
-        time.sleep(max(0.0, window.start - time.monotonic()))
-        while (asked := time.monotonic()) < window.end:
-            cpu = cpu or (cpu_time() if asked >= window.begin else 0.0)
-            held = acquire(window.end + 1.0 - asked)
-            if not held:
-                waits.append(time.monotonic() - max(asked, window.begin))
-                break
-            if window.begin <= (granted := time.monotonic()) < window.end:
-                grants += 1
-                waits.append(granted - asked)
-            if cell.hold:
-                time.sleep(cell.hold / 1e3)
-            release(held)
-        return Part([grants], waits, cpu_time() - cpu)
-
-
-@contextmanager
-def opened(urls: list[str], engine: str, kind: str, number: int) -> Iterator[tuple[Any, Any]]:
-    """``acquire(seconds)``, false when the time has ended, and ``release(what acquire returned)``."""
-    if kind in PEERS:
-        with PEERS[kind](urls) as peer:
-
-            def again_and_again(seconds: float) -> Any:
-                end = time.monotonic() + seconds
-                while not (held := peer.acquire(KEY)) and time.monotonic() < end:
-                    pass
-                return held
-
-            yield again_and_again, peer.release
-    else:
-        with FastRedlock(urls, engine=engine, node_timeout=5.0) as client:
-            client.connect()
-            lock = KINDS[kind](client, number)
-            yield lambda seconds: lock.acquire(timeout=seconds), lambda held: lock.release()
+    with FastRedlock(urls, engine=engine, node_timeout=5.0) as client:
+        client.connect()
+        lock = KINDS[cell.kind](client, number)
+        return contend(
+            lambda seconds: lock.acquire(timeout=seconds), lambda held: lock.release(), cell.hold, window
+        )
 
 
 def task_callers(urls: list[str], engine: str, cell: Cell, clients: int, window: Window) -> Part:
@@ -195,36 +149,21 @@ async def _task_callers(urls: list[str], engine: str, cell: Cell, clients: int, 
     return Part(grants, waits, spent)
 
 
-def work(pipe: Any, run: Callable[..., Part], *args: Any) -> None:
-    try:
-        pipe.send(run(*args))
-    except BaseException as error:
-        pipe.send(error)
-        raise
-
-
 # --- one cell -----------------------------------------------------------------------------------------
 
 
 def measure(masters: Masters, cell: Cell, seconds: float, engine: str = "native") -> Row:
     """Start the processes of a cell, let them contend, and add up what they found."""
     nodes = [redis.Redis(unix_socket_path=master.socket_path) for master in masters]
-    if cell.callers > 1:
-        shares = [len(range(n, cell.clients, HOSTS)) for n in range(min(HOSTS, cell.clients))]
-        runs = [(task_callers, masters.urls, engine, cell, share) for share in shares]
-    else:
-        runs = [(thread_caller, masters.urls, engine, cell, number) for number in range(cell.clients)]
-    start = time.monotonic() + 1.0 + 0.03 * cell.clients + (2.0 if cell.callers > 1 else 0.0)
+    slow = cell.callers > 1 or cell.kind in PEERS
+    start = time.monotonic() + 1.0 + 0.03 * cell.clients + (2.0 if slow else 0.0)
     window = Window(start, start + SETTLE, start + SETTLE + seconds)
-    with started([(*run, window) for run in runs]) as pipes:
+    with contending(masters.urls, engine, cell, window) as collect:
         time.sleep(window.begin - time.monotonic())
         before, cpu_before = executed(nodes), server_cpu(nodes)
         time.sleep(window.end - time.monotonic())
         commands, cpu = executed(nodes) - before, server_cpu(nodes) - cpu_before
-        parts = [pipe.recv() for pipe in pipes]
-    for failure in parts:
-        if isinstance(failure, BaseException):
-            raise failure
+        parts = collect()
     for node in nodes:
         node.flushall()
         node.close()
@@ -232,24 +171,37 @@ def measure(masters: Masters, cell: Cell, seconds: float, engine: str = "native"
 
 
 @contextmanager
-def started(runs: list[tuple[Any, ...]]) -> Iterator[list[Any]]:
-    """Children of fork, because a hundred interpreters would take a minute to start."""
-    fork = multiprocessing.get_context("fork")
-    pipes, children = [], []
-    for run in runs:
-        ours, theirs = fork.Pipe(duplex=False)
-        child = fork.Process(target=work, args=(theirs, *run), daemon=True)
-        child.start()
-        theirs.close()
-        pipes.append(ours)
-        children.append(child)
+def contending(
+    urls: list[str], engine: str, cell: Cell, window: Window
+) -> Iterator[Callable[[], list[Part]]]:
+    """Start all callers of ``cell``. Yields what waits for their end, and returns what they measured."""
+    if cell.kind in PEERS:
+        peer = PEERS[cell.kind]
+        job = {"library": peer.package, "urls": urls, "processes": cell.clients, "hold": cell.hold}
+        arguments = [str(HERE / "callers.py"), json.dumps({**job, "window": window})]
+        program = [peer.python(install=False), *arguments]
+        with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            yield lambda: parts_of(process)
+        return
+    if cell.callers > 1:
+        shares = [len(range(n, cell.clients, HOSTS)) for n in range(min(HOSTS, cell.clients))]
+        runs = [(task_callers, urls, engine, cell, share) for share in shares]
+    else:
+        runs = [(thread_caller, urls, engine, cell, number) for number in range(cell.clients)]
+    with callers.started([(*run, window) for run in runs]) as pipes:
+        yield lambda: received(pipes)
+
+
+def parts_of(process: subprocess.Popen[str]) -> list[Part]:
+    """What callers.py printed. Raises UnavailableError: the library did not stand it."""
     try:
-        yield pipes
-    finally:
-        for child in children:
-            child.join(10)
-            child.kill()
-            child.join()
+        output, errors = process.communicate(timeout=LONGEST)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise UnavailableError(f"it did not end within {LONGEST:g} s") from None
+    if process.returncode:
+        raise UnavailableError(last_line(errors))
+    return [Part(*part) for part in json.loads(output)]
 
 
 def executed(nodes: list[redis.Redis]) -> int:
@@ -351,33 +303,48 @@ def verdicts(rows: dict[Cell, Row]) -> Iterator[str]:
 def main() -> None:
     options = parse()
     rows: dict[Cell, Row] = {}
+    lines: list[str] = []
     print(HEADER, flush=True)
+
+    def add(cell: Cell) -> None:
+        try:
+            if cell.kind in PEERS:
+                PEERS[cell.kind].python(install=True)
+            with Masters(5, password="") as masters:
+                rows[cell] = measure(masters, cell, options.seconds, options.engine)
+            lines.append(line(cell, rows[cell], rows.get(cell._replace(clients=1))))
+        except UnavailableError as error:
+            lines.append(f"| {cell.kind} | {cell.clients} | {cell.hold:g} ms | failed: {error} | | | | | |")
+        print(lines[-1], flush=True)
+
     for kind in options.only:
         for hold in options.hold:
             for processes in options.processes:
-                cell = Cell(kind, processes, 1, hold)
-                with Masters(5, password="") as masters:
-                    rows[cell] = measure(masters, cell, options.seconds, options.engine)
-                print(line(cell, rows[cell], rows.get(Cell(kind, 1, 1, hold))), flush=True)
+                add(Cell(kind, processes, 1, hold))
         if options.callers:
-            cell = Cell(kind, options.callers, options.callers, 0.0)
-            with Masters(5, password="") as masters:
-                rows[cell] = measure(masters, cell, options.seconds, options.engine)
-            print(line(cell, rows[cell], None), flush=True)
+            add(Cell(kind, options.callers, options.callers, 0.0))
     if options.verdicts:
         print("\n" + "\n".join(verdicts(rows)))
     if options.write:
-        lines = [line(cell, row, rows.get(Cell(cell.kind, 1, 1, cell.hold))) for cell, row in rows.items()]
-        document.paste(document.WAITING, "contention", "\n".join([describe(options), "", HEADER, *lines]))
-        if plot.INSTALLED:
+        block = "contention-peers" if options.peers else "contention"
+        document.paste(document.WAITING, block, "\n".join([describe(options), "", HEADER, *lines]))
+        if plot.INSTALLED and not options.peers:
             (document.DOCS / "grants-by-clients.svg").write_text(plot.contention(rows))
 
 
 def describe(options: argparse.Namespace) -> str:
+    setting = (
+        f"five Valkey masters, {options.engine} engine, Python {platform.python_version()}, "
+        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.0f}, {options.seconds:g} s for each line. "
+    )
+    if options.peers:
+        versions = ", ".join(f"{peer.package} {peer.version}" for peer in PEERS.values())
+        return (
+            f"`python benchmarks/contention.py --peers --write`: {setting}{versions}, each as its documents "
+            "show, and asked again until it has the lock."
+        )
     return (
-        "`python benchmarks/contention.py --verdicts --write`: five Valkey masters, "
-        f"{options.engine} engine, Python {platform.python_version()}, {os.cpu_count()} cores, "
-        f"{options.seconds:g} s for each line. "
+        f"`python benchmarks/contention.py --verdicts --write`: {setting}"
         "Each client is a process with one caller, which holds the lock and asks for it again; of 100 x 100, "
         "a client with 100 tasks. Commands: all that the five masters executed, those in scripts included."
     )
@@ -389,7 +356,7 @@ def parse() -> argparse.Namespace:
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--only", type=lambda text: text.split(","), default=["plain", "fair"])
-    parser.add_argument("--processes", type=numbers(int), default=[1, 8, 32, 100])
+    parser.add_argument("--processes", type=numbers(int), help="default: 1,8,32,100; of --peers 8,32,100")
     parser.add_argument("--hold", type=numbers(float), default=[1.0])
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--callers", type=int, default=0)
@@ -397,6 +364,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--verdicts", action="store_true", help="plain and fair, 1 to 100 processes, 100 x 100"
     )
+    parser.add_argument("--peers", action="store_true", help="other libraries beside plain and fair locks")
     parser.add_argument("--write", action="store_true", help="into docs/waiting.md")
     options = parser.parse_args()
     if options.verdicts:
@@ -406,6 +374,9 @@ def parse() -> argparse.Namespace:
             [1.0],
             100,
         )
+    if options.peers:
+        options.only = [*BARS, *PEERS]
+    options.processes = options.processes or [1, 8, 32, 100][options.peers :]
     only = options.only
     options.only = [kind for kind in (*KINDS, *PEERS) if {kind, kind.split()[0].strip(",")} & {*only}]
     return options

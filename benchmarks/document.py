@@ -13,7 +13,7 @@ CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 BLOCKS = {
     PERFORMANCE: ("plots", "bench", "scaling"),
     CONTRIBUTING: ("thresholds",),
-    WAITING: ("contention", "waiters"),
+    WAITING: ("contention", "contention-peers", "waiters"),
 }
 
 

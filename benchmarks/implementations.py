@@ -140,12 +140,13 @@ class Peer(Implementation):
     peer: bool = field(default=True, kw_only=True)
 
     def prepare(self, install: bool) -> None:
-        self._python(install)
+        self.python(install)
 
     def command(self, job: Job, fleet: Fleet) -> list[str]:
-        return [self._python(install=False), *driver(self.package, job, fleet)]
+        return [self.python(install=False), *driver(self.package, job, fleet)]
 
-    def _python(self, install: bool) -> str:
+    def python(self, install: bool) -> str:
+        """The Python of its environment. Raises UnavailableError."""
         return environment(f"{self.package}=={self.version}", *self.besides, install=install)
 
 
