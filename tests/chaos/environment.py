@@ -63,7 +63,8 @@ class Settings:
     """What a schedule asks of its stage. Times in seconds.
 
     ``clocks``: whose clocks it sets, "clients" or "masters". ``crowd``: many processes wait for the lock, and
-    every other one for the fair lock of that name, which excludes the plain one.
+    every other one for the fair lock of that name, which excludes the plain one. ``patience``: how long one
+    acquire tries.
     """
 
     aof: bool = False
@@ -71,6 +72,7 @@ class Settings:
     ttl: float = 1.0
     hold: tuple[float, float] = (0.0, 0.03)
     extends: float = 0.2
+    patience: float = 2.0
     fenced: bool = False
     crowd: bool = False
     options: dict[str, Any] = field(default_factory=dict)
@@ -146,6 +148,7 @@ class Environment:
             "ttl": settings.ttl,
             "hold": settings.hold,
             "extends": settings.extends,
+            "patience": settings.patience,
             "options": settings.options,
             "seed": topology.seed,
             "fenced": settings.fenced,

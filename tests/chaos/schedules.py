@@ -164,7 +164,7 @@ def blank_beside_dead(environment: Environment) -> None:
 
 #: The masters and the networks are busy, so every time is longer than usual.
 BUSY = {**DISKS, "node_timeout": 1.5, "connect_timeout": 5.0, "socket_timeout": 5.0}
-CROWD = Settings(aof=True, ttl=3.0, hold=(0.0, 0.01), crowd=True, options=BUSY)
+CROWD = Settings(aof=True, ttl=3.0, hold=(0.0, 0.01), patience=15.0, crowd=True, options=BUSY)
 
 
 @schedule("kill -9", "shutdown", "SIGSTOP", "client killed", "client stopped", settings=CROWD)

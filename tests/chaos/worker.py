@@ -28,8 +28,8 @@ from support.worker_leaks import back_to, resident, threads_and_fds
 from redlock_fast import AsyncFastRedlock, FastRedlock, LockLost, QuorumUnavailable, Retry
 
 KEY = "chaos"
-#: Seconds that one acquire tries, and between two that found too few masters.
-PATIENCE, AFTER_OUTAGE = 2.0, 0.02
+#: Seconds between two acquires that found too few masters.
+AFTER_OUTAGE = 0.02
 #: What extensions ask for, in ttls: one may be executed after a longer one.
 EXTENSIONS = 1.0, 0.98
 #: Seconds between two looks at the clock.
@@ -134,6 +134,7 @@ class Holder:
         self._sleep: Callable[[float], Awaitable[None]] = kind.sleep
         self._hold = setting["hold"]
         self._extends = setting["extends"]
+        self._patience = setting["patience"]
         self._counter = counter(setting["counter"], self._fenced)
         self._number = number
         self._journal = history
@@ -148,13 +149,13 @@ class Holder:
     async def _acquired(self) -> bool:
         start = clock()
         try:
-            if await self._do(self._lock.acquire, True, PATIENCE):
+            if await self._do(self._lock.acquire, True, self._patience):
                 self._write("grant", **self._stated(), **self._marks(), skew=time.time() - clock())
                 return True
             unavailable = False
         except QuorumUnavailable:
             unavailable = True
-        self._write("refused", unavailable=unavailable, overtime=clock() - start - PATIENCE)
+        self._write("refused", unavailable=unavailable, overtime=clock() - start - self._patience)
         if unavailable:
             await self._sleep(AFTER_OUTAGE)
         return False
