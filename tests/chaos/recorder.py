@@ -21,6 +21,8 @@ from redlock_fast.embedded import Master
 OPTIONS = ("--notify-keyspace-events", "KEA", "--client-output-buffer-limit", "pubsub", "0", "0", "0")
 GREETING = b"HELLO 3\r\nPSUBSCRIBE __keyevent@0__:*\r\nMONITOR\r\n"
 START_TIMEOUT = 20.0
+#: Seconds that a look at the key may take: the end of the key is known that exactly.
+LOOK = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +98,13 @@ class Recorder:
         import redis
 
         with redis.Redis(unix_socket_path=self._master.socket_path, protocol=2) as node:
-            value, left = node.get(self._key), node.pttl(self._key)
+            while True:
+                before = clock()
+                value, left = node.get(self._key), node.pttl(self._key)
+                if clock() - before <= LOOK:
+                    break
         assert value is None or isinstance(value, bytes)
-        return {self._key: (value, clock() + left / 1000)} if value is not None and left > 0 else {}
+        return {self._key: (value, before + left / 1000)} if value is not None and left > 0 else {}
 
 
 def _listen(sock: socket.socket, chapter: Chapter) -> None:
