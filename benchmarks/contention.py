@@ -156,7 +156,7 @@ def measure(masters: Masters, cell: Cell, seconds: float, engine: str = "native"
     """Start the processes of a cell, let them contend, and add up what they found."""
     nodes = [redis.Redis(unix_socket_path=master.socket_path) for master in masters]
     slow = cell.callers > 1 or cell.kind in PEERS
-    start = time.monotonic() + 1.0 + 0.03 * cell.clients + (2.0 if slow else 0.0)
+    start = time.monotonic() + 1.0 + 0.1 * cell.clients + (2.0 if slow else 0.0)
     window = Window(start, start + SETTLE, start + SETTLE + seconds)
     with contending(masters.urls, engine, cell, window) as collect:
         time.sleep(window.begin - time.monotonic())
