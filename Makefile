@@ -33,8 +33,8 @@ lint:
 	        && echo "pyright: every public type is known" || { echo "$$found"; exit 1; }; \
 	else echo "pyright is not installed: pip install -e '.[types]'"; fi
 
-docs:  ## the site, in site/: a link, a name or a reference that leads nowhere fails (not so with --quiet)
-	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
+docs:  ## the site, in site/: a link, a name or a reference that leads nowhere fails
+	PYTHONPATH=docs $(PYTHON) -m zensical build --clean --strict
 
 coverage: export REDLOCK_FAST_TEST_ENGINES = native,python
 coverage: export REDLOCK_FAST_TEST_TWICE = 1

@@ -6,6 +6,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+#: For contributors: not on the site.
+INTERNALS = DOCS / "internals"
 PERFORMANCE = DOCS / "performance.md"
 WAITING = DOCS / "waiting.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"

@@ -6,8 +6,8 @@
  * and leads for one round when its file descriptor is readable. A thread whose requests are all subscriptions
  * (subscriptions.c) does not keep leadership: one such thread polls, and leads when an event came.
  *
- * redlock_fast/engine/contract.py states the contract; docs/hub.md states the states, the wake-ups and the
- * lock order.
+ * redlock_fast/engine/contract.py states the contract; docs/internals/hub.md states the states,
+ * the wake-ups and the lock order.
  *
  * The comment of each field begins with its guard, which says which thread may write it; a guard behind the
  * brace that opens a struct holds for all of its fields:

@@ -1,4 +1,4 @@
-/* Waiters: leadership, wake-ups, deadlines, and the watch poller. docs/hub.md has the states as tables. */
+/* Waiters: leadership, wake-ups, deadlines, and the watch poller. docs/internals/hub.md has the states as tables. */
 #include "hub_internal.h"
 
 #include <sched.h>

@@ -1,7 +1,7 @@
 """``python -m tests.nightly [PART ...] [VARIABLE=VALUE ...]``: what takes a night, each part by its target.
 
 Without a name all parts run, in this order. A variable goes to make in place of the one that a part has. Each
-result goes to docs/nightly.json and docs/nightly.md: the last run, and the last one that passed. A part that
+result goes to nightly.json and nightly.md of docs/internals: the last run, and the last one that passed. A part that
 fails does not end the night; the exit code is 1 then. Ctrl-C and SIGTERM end it, after the part's record.
 """
 
@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.support.records import DOCS, ROOT, Record, Records, commit, table, today
+from tests.support.records import INTERNALS, ROOT, Record, Records, commit, table, today
 
 #: The target of each part, with its variables.
 PARTS = {
@@ -35,7 +35,7 @@ INTERRUPTED = "interrupted"
 COLUMNS = ("result", "seconds", "date", "commit", "command")
 
 
-def main(words: list[str], docs: Path = DOCS) -> int:
+def main(words: list[str], docs: Path = INTERNALS) -> int:
     names = [word for word in words if "=" not in word] or list(PARTS)
     variables = [word for word in words if "=" in word]
     if unknown := [name for name in names if name not in PARTS]:
@@ -100,7 +100,7 @@ def without_path(command: list[str]) -> list[str]:
 
 
 def rows(records: dict[str, Record]) -> list[str]:
-    """The table of docs/nightly.md: for each part the last run that passed, and a later one that did not."""
+    """The table of nightly.md: for each part the last run that passed, and a later one that did not."""
     cells = []
     for name in (row for part in PARTS for row in (part, f"{part}, other limits")):
         known = records.get(name, {})

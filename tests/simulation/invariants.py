@@ -1,4 +1,4 @@
-"""What must always hold (docs/architecture.md), checked against what the masters really did.
+"""What must always hold (docs/internals/architecture.md), checked against what the masters really did.
 
 The witness sees everything, in true time: what masters executed, and what each client believes by its own
 clock. It never decides anything.

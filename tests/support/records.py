@@ -1,4 +1,4 @@
-"""What long runs have shown: a JSON file in docs/, and the table of a page that is made from it."""
+"""What long runs have shown: a JSON file in docs/internals/, and the table of a page that is made from it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.document import DOCS, ROOT, paste
+from benchmarks.document import INTERNALS, ROOT, paste
 
 Record = dict[str, Any]
 
 
 class Records:
-    """The last record under each name, in ``docs/NAME.json``; its table is in ``docs/NAME.md``."""
+    """The last record under each name, in ``NAME.json`` of docs/internals; its table is in ``NAME.md`` there."""
 
-    def __init__(self, name: str, rows: Callable[[dict[str, Record]], list[str]], docs: Path = DOCS) -> None:
+    def __init__(
+        self, name: str, rows: Callable[[dict[str, Record]], list[str]], docs: Path = INTERNALS
+    ) -> None:
         self._name, self._rows = name, rows
         self._file, self._page = docs / f"{name}.json", docs / f"{name}.md"
 
@@ -58,12 +60,12 @@ def commit() -> str:
     if not (ROOT / ".git").exists():
         return ""
     head = _git("rev-parse", "--short=9", "HEAD").strip()
-    results = [f":!{path.relative_to(ROOT)}" for path in (*DOCS.glob("*.json"), *_pages())]
+    results = [f":!{path.relative_to(ROOT)}" for path in (*INTERNALS.glob("*.json"), *_pages())]
     return head + ("-dirty" if _git("status", "--porcelain", "--", ".", *results) else "")
 
 
 def _pages() -> list[Path]:
-    return [DOCS / "versions.md", DOCS / "nightly.md"]
+    return [INTERNALS / "versions.md", INTERNALS / "nightly.md"]
 
 
 def _git(*words: str) -> str:

@@ -1,7 +1,7 @@
 """``python -m tests.versions``: the tests on every version of Python and of the servers that is at hand.
 
 Versions are on this machine, and in Debian systems in the folders ``--roots FOLDER/*``, which
-``python -m tests.versions.roots`` makes. Each result goes to docs/versions.json and docs/versions.md.
+``python -m tests.versions.roots`` makes. Each result goes to versions.json and versions.md of docs/internals.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def summary(record: Record) -> str:
 
 
 def rows(records: dict[str, Record]) -> list[str]:
-    """The table of docs/versions.md, and what is claimed without a row in it."""
+    """The table of docs/internals/versions.md, and what is claimed without a row in it."""
     names = sorted(records, key=natural)
     cells = [(name, *(records[name].get(column, 0) for column in COLUMNS)) for name in names]
     missing = ", ".join(not_shown(records)) or "nothing"

@@ -1,7 +1,7 @@
 """The hub of the pure-Python engine: the connections, and the threads that share them. The twin of src/hub.c.
 
-docs/hub.md has the states, the wake-ups and the guards. Threads append requests to the output of the masters
-and wait. One of them is the leader: it sends the output of all threads, polls, receives, matches replies to
+docs/internals/hub.md has the states, the wake-ups and the guards. Threads append requests to the output
+of the masters and wait. One of them is the leader: it sends the output of all threads, polls, receives, matches replies to
 requests, and wakes the threads whose requests are decided.
 
 ``mutex`` guards all shared state; ``locked`` takes it for one step. The leader moves bytes and polls without

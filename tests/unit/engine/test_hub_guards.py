@@ -1,4 +1,4 @@
-"""Each field of the hub's structs names its guard, docs/hub.md explains each guard, and functions that
+"""Each field of the hub's structs names its guard, docs/internals/hub.md explains each guard, and functions that
 release the mutex say so in their name.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 SRC = Path(__file__).parents[3] / "src"
-PAGE = SRC.parent / "docs" / "hub.md"
+PAGE = SRC.parent / "docs" / "internals" / "hub.md"
 HEADERS = ("hub.h", "hub_internal.h", "link.h")
 GUARDS = {"constant", "mutex", "leader", "leader and mutex", "atomic", "list mutex", "local"}
 #: The line that opens a struct of one of the headers, and its end.

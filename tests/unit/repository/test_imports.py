@@ -1,4 +1,4 @@
-"""Imports point one way: each package imports only from those below its own; see docs/architecture.md."""
+"""Imports point one way: each package imports only from those below its own; see docs/internals/architecture.md."""
 
 from __future__ import annotations
 
