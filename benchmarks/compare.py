@@ -3,8 +3,8 @@
     python benchmarks/compare.py [--quick] [--only threads,native] [--rounds 7] [--strict]
 
 Starts its own masters and lets the implementations take turns, A B C A B C. Writes JSON and Markdown to
-benchmarks/results/; a full run also pastes its tables into docs/performance.md and CONTRIBUTING.md,
-and draws docs/*.svg.
+benchmarks/results/; a full run also pastes its tables into docs/performance.md and
+benchmarks/NOTES.md, and draws docs/*.svg.
 """
 
 from __future__ import annotations
@@ -226,11 +226,12 @@ def describe(load_before: Sequence[float]) -> dict[str, Any]:
 def publish(result: dict[str, Any], turns: Turns, options: argparse.Namespace) -> None:
     """Write JSON and Markdown, and after a full run the documents."""
     report.write(result, options.out)
-    drawn = plot.drawn(turns)
-    for name, svg in drawn.items():
+    measured = plot.numbers_of(turns)
+    for name, svg in plot.drawn(measured).items():
         (options.out / name).write_text(svg)
     if not options.quick and not options.only:
-        report.paste_all(result, drawn)
+        report.paste_all(result)
+        plot.record(measured)
     print(markdown(result))
 
 

@@ -11,7 +11,7 @@ tasks of four processes. Commands are all that the masters executed, those insid
 not depend on the machine. Rates are given as a part of the rate of one process in the same run.
 
 ``--verdicts`` also prints the numbers that were set as bars for one waiter that is woken, and whether each is
-reached; ``--write`` puts the table into docs/waiting.md, with a plot. The time from a release to the next
+reached; ``--write`` puts the table into benchmarks/NOTES.md, with a plot. The time from a release to the next
 grant is that of waiting.py. ``--peers`` measures other libraries, each in an environment of its own as
 compare.py does: it waits in its own way, and is asked again until it has the lock.
 """
@@ -327,9 +327,18 @@ def main() -> None:
         print("\n" + "\n".join(verdicts(rows)))
     if options.write:
         block = "contention-peers" if options.peers else "contention"
-        document.paste(document.WAITING, block, "\n".join([describe(options), "", HEADER, *lines]))
-        if plot.INSTALLED and not options.peers:
-            (document.DOCS / "grants-by-clients.svg").write_text(plot.contention(rows))
+        document.paste(document.NOTES, block, "\n".join([describe(options), "", HEADER, *lines]))
+        if not options.peers:
+            plot.record({"contention": {**plot.recorded()["contention"], **grants(rows)}})
+
+
+def grants(rows: dict[Cell, Row]) -> dict[str, dict[str, float]]:
+    """Grants a second by the number of processes, for the plot."""
+    found: dict[str, dict[str, float]] = {}
+    for cell, row in rows.items():
+        if cell.callers == 1 and cell.hold == 1:
+            found.setdefault(cell.kind, {})[str(cell.clients)] = row.rate
+    return found
 
 
 def describe(options: argparse.Namespace) -> str:
@@ -365,7 +374,7 @@ def parse() -> argparse.Namespace:
         "--verdicts", action="store_true", help="plain and fair, 1 to 100 processes, 100 x 100"
     )
     parser.add_argument("--peers", action="store_true", help="other libraries beside plain and fair locks")
-    parser.add_argument("--write", action="store_true", help="into docs/waiting.md")
+    parser.add_argument("--write", action="store_true", help="into benchmarks/NOTES.md")
     options = parser.parse_args()
     if options.verdicts:
         options.only, options.processes, options.hold, options.callers = (

@@ -9,13 +9,12 @@ DOCS = ROOT / "docs"
 #: For contributors: not on the site.
 INTERNALS = DOCS / "internals"
 PERFORMANCE = DOCS / "performance.md"
-WAITING = DOCS / "waiting.md"
-CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+#: All tables, and the diary of builds.
+NOTES = ROOT / "benchmarks" / "NOTES.md"
 #: The blocks of each document.
 BLOCKS = {
-    PERFORMANCE: ("plots", "bench", "scaling"),
-    CONTRIBUTING: ("thresholds",),
-    WAITING: ("contention", "contention-peers", "waiters"),
+    PERFORMANCE: ("bench",),
+    NOTES: ("thresholds", "bench", "scaling", "contention", "contention-peers", "waiters"),
 }
 
 

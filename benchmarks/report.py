@@ -8,7 +8,7 @@ from typing import Any
 
 import document
 from stats import Turn, Turns, over_rounds, ratio
-from tables import markdown, measured, thresholds_table
+from tables import for_users, markdown, measured, thresholds_table
 
 
 def build(
@@ -46,14 +46,8 @@ def write(result: dict[str, Any], folder: Path) -> None:
     (folder / "compare.md").write_text(markdown(result) + "\n")
 
 
-def paste_all(result: dict[str, Any], drawn: dict[str, str]) -> None:
-    """Paste the result into the documents, and write the plots beside them."""
-    images = []
-    for name, svg in drawn.items():
-        (document.DOCS / name).write_text(svg)
-        images.append(f"![{name.removesuffix('.svg').replace('-', ' ')}]({name})")
-    if images:
-        document.paste(document.PERFORMANCE, "plots", "\n\n".join(images))
-    document.paste(document.PERFORMANCE, "bench", measured(result))
-    judged = "\n".join(thresholds_table(result["thresholds"]))
-    document.paste(document.CONTRIBUTING, "thresholds", judged)
+def paste_all(result: dict[str, Any]) -> None:
+    """Paste five tables into the page for users, and all of them into the notes."""
+    document.paste(document.PERFORMANCE, "bench", for_users(result))
+    document.paste(document.NOTES, "bench", measured(result))
+    document.paste(document.NOTES, "thresholds", "\n".join(thresholds_table(result["thresholds"])))

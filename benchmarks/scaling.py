@@ -3,7 +3,7 @@
     python benchmarks/scaling.py [--quick] [--write] [--only masters,callers,distance,mixed]
 
 Starts its own masters; a delay line (delay.py) makes them far away. Prints Markdown tables; --write puts
-them between the scaling marks of docs/performance.md. A figure is the median over rounds in which every
+them between the scaling marks of benchmarks/NOTES.md. A figure is the median over rounds in which every
 cell has one turn.
 """
 
@@ -63,13 +63,13 @@ def main() -> None:
         text += "\n" + "\n".join(["", *TABLES[name][1](turns, trips)])
     print(text)
     if options.write:
-        document.paste(document.PERFORMANCE, "scaling", text)
+        document.paste(document.NOTES, "scaling", text)
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="How cost grows with masters, callers and distance.")
     parser.add_argument("--quick", action="store_true", help="does it run? The figures mean little")
-    parser.add_argument("--write", action="store_true", help="into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="into benchmarks/NOTES.md")
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(TABLES))
     parser.add_argument("--rounds", type=int, help="turns of each cell (3)")
     parser.add_argument("--seconds", type=float, help="measured in each turn (0.8)")

@@ -44,6 +44,20 @@ def measured(result: dict[str, Any]) -> str:
     return "\n".join(line for lines in sections for line in lines).strip()
 
 
+def for_users(result: dict[str, Any]) -> str:
+    """The setting and five tables: what somebody who chooses a library wants to know."""
+    scenarios = result["scenarios"]
+    sections = [
+        [setting_line(result["setting"])],
+        section("One caller", caller_table(scenarios, details=False)),
+        section("Threads: locks/s", concurrency_table(scenarios, "threads", "threads", THREADS)),
+        section("asyncio: locks/s", concurrency_table(scenarios, "tasks", "tasks", TASKS)),
+        section("Batches: locks/s with acquire_many + release_many", batch_table(scenarios)),
+        section("One master 20 ms late", plain_table(scenarios, "late", CYCLE)),
+    ]
+    return "\n".join(line for lines in sections for line in lines).strip()
+
+
 def setting_line(setting: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in setting["versions"].items())
     servers = "; ".join(dict.fromkeys(setting.get("servers", {}).values()))
@@ -83,7 +97,8 @@ def thresholds_table(judged: Sequence[dict[str, Any]]) -> list[str]:
     return table(("case", "must", "aim", "measured", ""), rows)
 
 
-def caller_table(scenarios: Scenarios) -> list[str]:
+def caller_table(scenarios: Scenarios, details: bool = True) -> list[str]:
+    """``details``: with the keys that were left, the way of a release, and versions."""
     rows = []
     for label, one in scenarios.get("caller", {}).items():
         numbers, info = one["numbers"], one["info"]
@@ -100,6 +115,8 @@ def caller_table(scenarios: Scenarios) -> list[str]:
             )
         )
     measured = ("p50 µs", "p99 µs", "locks/s", "of the floor", "keys left")
+    if not details:
+        return table(("implementation", *measured[:-1]), [row[:5] for row in rows])
     lines = table(("implementation", *measured, "release", "versions"), rows)
     if lines:
         lines[1] = "|---|--:|--:|--:|--:|--:|---|---|"

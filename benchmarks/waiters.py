@@ -3,7 +3,7 @@
     python benchmarks/waiters.py [--quick] [--write] [--only fair,plain] [--engine native]
 
 Five masters. Each caller is an asyncio task that acquires, releases at once, and acquires again: all others
-wait. Prints a Markdown table; --write puts it into docs/waiting.md, with a plot.
+wait. Prints a Markdown table; --write puts it into benchmarks/NOTES.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from collections.abc import Callable
 from typing import Any
 
 import document
-import plot
 import redis
 from progress import Progress
 from workloads import resident
@@ -65,15 +64,13 @@ def main() -> None:
     text = describe(load, options) + "\n\n" + table(rows)
     print(text)
     if options.write:
-        document.paste(document.WAITING, "waiters", text)
-        if plot.INSTALLED:
-            (document.DOCS / "commands-by-waiters.svg").write_text(plot.waiters(rows))
+        document.paste(document.NOTES, "waiters", text)
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--quick", action="store_true", help="does it run? The figures mean little")
-    parser.add_argument("--write", action="store_true", help="into docs/waiting.md")
+    parser.add_argument("--write", action="store_true", help="into benchmarks/NOTES.md")
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(KINDS))
     parser.add_argument("--seconds", type=float, help="measured in each cell (2)")
     parser.add_argument("--most", type=int, default=10_000, help="leave out cells with more callers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -168,9 +169,10 @@ def test_amounts(value: float | None, text: str) -> None:
 @pytest.mark.skipif(not MORE, reason="to draw plots takes three seconds: make coverage has this test")
 def test_plots_are_well_formed_and_always_the_same(turns: stats.Turns) -> None:
     turns["tasks-64"] = {"floor": turns["caller"]["floor"], "<&> peer": turns["threads-32"]["native"]}
-    drawn = plot.drawn(turns)
+    measured = {**plot.numbers_of(turns), "contention": {"plain, floor": {"1": 800.0, "8": 600.0}}}
+    drawn = plot.drawn(measured)
     assert [name.removesuffix(".svg") for name in drawn] == list(plot.PLOTS)
-    assert plot.drawn(turns) == drawn
+    assert plot.drawn(measured) == drawn
     assert "redlock-fast, native" in drawn.pop("overview.svg")
     for text in drawn.values():
         words = [node.text for node in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text")]
@@ -183,7 +185,22 @@ def test_nothing_measured_is_no_plot() -> None:
 
 def test_without_matplotlib_nothing_is_drawn(turns: stats.Turns, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plot, "INSTALLED", False)
-    assert plot.drawn(turns) == {}
+    assert plot.drawn(plot.numbers_of(turns)) == {}
+
+
+@pytest.mark.parametrize("name", plot.PLOTS)
+def test_each_colour_of_a_plot_has_one_for_dark_pages(name: str) -> None:
+    """Catches: a colour beside ``plot.COLOURS``, such as the white sheet that matplotlib draws."""
+    text = (document.DOCS / f"{name}.svg").read_text()
+    sheet, _, drawing = text.partition("</style>")
+    assert "prefers-color-scheme: dark" in sheet
+    assert re.findall(r"#[0-9a-f]{3,6}\b(?=[;\"])", re.sub(r"url\(.*?\)|href=\"[^\"]*\"", "", drawing)) == []
+
+
+def test_every_library_of_the_record_has_a_line_of_its_own() -> None:
+    """Catches: a peer that is drawn in the grey of "other"."""
+    labels = {label for name, one in plot.recorded().items() if name != "contention" for label in one}
+    assert [label for label in labels if plot.style(label) is plot.OTHER] == []
 
 
 def test_pasting_replaces_one_block_only() -> None:
@@ -207,18 +224,16 @@ def test_the_documents_have_their_blocks() -> None:
 def test_a_full_run_writes_numbers_for_users_and_limits_for_developers(
     turns: stats.Turns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("PERFORMANCE", "CONTRIBUTING"):
+    for name in ("PERFORMANCE", "NOTES"):
         copy = tmp_path / name
         copy.write_text(getattr(document, name).read_text())
         monkeypatch.setattr(document, name, copy)
-    monkeypatch.setattr(document, "DOCS", tmp_path)
-    report.paste_all(result(turns), {"a-plot.svg": "<svg/>"})
-    page, bars = document.PERFORMANCE.read_text(), document.CONTRIBUTING.read_text()
-    assert "![a plot](a-plot.svg)" in page
-    assert (tmp_path / "a-plot.svg").exists()
-    assert "ghost" in page
+    report.paste_all(result(turns))
+    page, notes = document.PERFORMANCE.read_text(), document.NOTES.read_text()
+    assert "| **native** | 150 | 300 | 6,000 | 0.75 |\n" in page
     assert "| case | must |" not in page
-    assert "| case | must |" in bars
+    assert "ghost" in notes
+    assert "| case | must |" in notes
 
 
 def test_progress_says_how_far_it_is() -> None:
