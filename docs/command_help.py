@@ -1,7 +1,7 @@
 """A Markdown extension: pages show what the package itself says, its version and the help of its commands.
 
-``<!-- version -->`` becomes a sentence with the version, and ``<!-- help: exec -->`` becomes what ``redlock-fast exec
---help`` prints. So neither can be out of date.
+``<!-- version -->`` becomes a sentence with the version, and ``<!-- help: exec -->`` becomes what
+``redlock-fast exec --help`` prints. So neither can be out of date.
 """
 
 from __future__ import annotations
@@ -26,18 +26,16 @@ PRIORITY = 40
 
 class FromThePackage(Preprocessor):
     def run(self, lines: list[str]) -> list[str]:
-        text = "\n".join(lines).replace(
-            VERSION, f"These pages describe version {redlock_fast.__version__}."
-        )
+        text = "\n".join(lines).replace(VERSION, f"These pages describe version {redlock_fast.__version__}.")
         return HELP.sub(lambda found: f"```text\n{help_of(found['command'])}```", text).split("\n")
 
 
 class CommandHelp(Extension):
-    def extendMarkdown(self, md: Markdown) -> None:
+    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802 - the name that Markdown calls
         md.preprocessors.register(FromThePackage(md), "command_help", PRIORITY)
 
 
-def makeExtension(**options: Any) -> Extension:
+def makeExtension(**options: Any) -> Extension:  # noqa: N802
     return CommandHelp(**options)
 
 

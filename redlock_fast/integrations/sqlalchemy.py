@@ -6,7 +6,7 @@
         change = fenced_update(Account.fence, lock.fencing_token).where(Account.id == 7)
         written(session.execute(change.values(balance=120)))
 
-See docs/recipes/fenced-updates.md.
+See docs/fencing.md.
 """
 
 from __future__ import annotations

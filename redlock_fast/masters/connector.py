@@ -42,7 +42,7 @@ from .settings import ConnectorSettings
 #: A client is used before uWSGI forks its workers.
 UNSEEN_FORK = (
     "uWSGI forks its workers after this client has begun to connect, and CPython may hang in a worker then: "
-    "use the client in the workers only, or set lazy-apps = true (docs/operations.md)"
+    "use the client in the workers only, or set lazy-apps = true (docs/runtimes.md)"
 )
 #: Seconds between two checks of all connections: while replies are owed, and otherwise.
 BUSY_TICK, IDLE_TICK = 0.1, 1.0

@@ -10,7 +10,7 @@ MAX_SHOWN = 9
 #: What to do about another list.
 ADVICE = (
     "give this client that list and max_ttl, or change the list with `redlock-fast masters`; "
-    "clients with locks of their own need another key_prefix (docs/operations.md)"
+    "clients with locks of their own need another key_prefix (docs/changing-masters.md)"
 )
 #: Why a master has no vote yet.
 UNDECIDED = "no vote yet: the records of the other masters are not read and written yet"

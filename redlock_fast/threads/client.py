@@ -268,7 +268,7 @@ class FastRedlock(BaseClient):
             [`ConfigError`][]. "auto": yes, and a new list may be used while some of its masters were never
             reached. "strict": yes, and no master of a new list votes before all were reached once. "off":
             nothing is compared or recorded, for masters that are shared with other libraries. See
-            docs/operations.md.
+            docs/changing-masters.md.
         refill: Whether extensions put the key back on masters that lost it. None: yes, unless the restart
             guard is off. See docs/renewal.md.
         fencing_retention: How long a fencing counter outlives its last use; at least ``max_ttl``, because it
@@ -291,7 +291,7 @@ class FastRedlock(BaseClient):
             fencing token then needs a quorum of ``masters`` and a quorum of this list. See
             docs/changing-masters.md.
         engine: "native", "python", or "auto": native where it is built, python beside gevent. "native" is a
-            ConfigError where it is not built, and beside gevent. See docs/operations.md.
+            ConfigError where it is not built, and beside gevent. See docs/runtimes.md.
         clock: The lease clock: seconds that also count while the machine sleeps.
     """
 

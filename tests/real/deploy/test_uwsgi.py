@@ -83,7 +83,7 @@ def test_workers_hold_nothing_of_the_process_that_forked_them(
     """Catches: a lock that each worker believes to hold, and a worker that deletes its master's key.
 
     That process has threads. So CPython may hang in a worker, before any Python of it runs: such a worker
-    gives no answer. docs/operations.md says so.
+    gives no answer. docs/runtimes.md says so.
     """
     with uwsgi(valkey, tmp_path, *options, ENGINE=engine_name, HOLDS="1") as client:
         answers = []

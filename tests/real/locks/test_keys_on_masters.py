@@ -25,7 +25,7 @@ PREFIX = "team:"
 
 def rows() -> Iterator[str]:
     """The first cells of the table."""
-    table = PAGE.read_text().partition("### Every key on a master")[2].partition("\n## ")[0]
+    table = PAGE.read_text().partition("## Every key on a master")[2].partition("\n## ")[0]
     yield from re.findall(r"(?m)^\| (`.*?) \|", table)
 
 

@@ -76,7 +76,7 @@ def test_three_to_five_without_a_change(
 
 
 def test_the_error_is_the_one_of_the_documents(masters: Masters, checked: MakeClient) -> None:
-    """docs/operations.md has the text, with its own addresses."""
+    """docs/changing-masters.md has the text, with its own addresses."""
     urls = masters.urls[:3]
     assert checked(urls).connect()
     with pytest.raises(ConfigError) as wrong:
@@ -86,7 +86,7 @@ def test_the_error_is_the_one_of_the_documents(masters: Masters, checked: MakeCl
         text = text.replace(name, f"10.0.0.{number}:6379/0")
     first = re.match(r"masters: (10\.0\.0\.[123]):", text)  # of its own list
     assert first, text
-    page = " ".join((Path(__file__).parents[3] / "docs" / "operations.md").read_text().split())
+    page = " ".join((Path(__file__).parents[3] / "docs" / "changing-masters.md").read_text().split())
     assert f"ConfigError: {text}".replace(first[1], "10.0.0.1", 1) in page
 
 

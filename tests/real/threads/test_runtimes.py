@@ -1,4 +1,4 @@
-"""Clients for threads beside trio, and in spawned processes. docs/operations.md lists all runtimes."""
+"""Clients for threads beside trio, and in spawned processes. docs/runtimes.md lists all runtimes."""
 
 from __future__ import annotations
 

@@ -69,8 +69,8 @@ def test_an_alert_says_what_to_do(alert: Any) -> None:
     assert alert["labels"]["severity"] in ("critical", "warning")
     assert set(alert["annotations"]) == {"summary", "description", "runbook_url"}
     page, _, anchor = alert["annotations"]["runbook_url"].partition("#")
-    assert page == "https://redlock-fast.github.io/redlock-fast/operations.html"
-    assert anchor in anchors((ROOT / "docs" / "operations.md").read_text())
+    assert page == "https://redlock-fast.github.io/redlock-fast/incidents.html"
+    assert anchor in anchors((ROOT / "docs" / "incidents.md").read_text())
 
 
 def test_they_are_documented() -> None:

@@ -1,4 +1,7 @@
-"""Imports point one way: each package imports only from those below its own; see docs/internals/architecture.md."""
+"""Imports point one way: each package imports only from those below its own.
+
+See docs/internals/architecture.md.
+"""
 
 from __future__ import annotations
 

@@ -577,7 +577,8 @@ def _start(arguments: list[str], environment: dict[str, str]) -> subprocess.Pope
 @pytest.mark.skipif(not MORE, reason="the recipe starts a dozen processes: make coverage has this test")
 def test_the_recipe_for_kubernetes(operator: Operator, valkey: Masters, raw: Raw, tmp_path: Path) -> None:
     """Its script, with a kubectl that replaces one process. A late client leaves during ``sleep``."""
-    page = (ROOT / "docs" / "recipes" / "kubernetes-masters.md").read_text()
+    page = (ROOT / "docs" / "changing-masters.md").read_text()
+    page = page.partition("## In Kubernetes\n")[2].partition("\n## ")[0]
     (script,) = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (application,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     for number in range(1, 5):
