@@ -137,8 +137,8 @@ def test_the_site_and_the_package_have_the_same_addresses() -> None:
     assert "<!-- version -->" in index
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
-def test_code_of_the_first_page_fits_a_narrow_window(name: str) -> None:
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md", "docs/tutorial.md"])
+def test_code_of_the_first_pages_fits_a_narrow_window(name: str) -> None:
     for language in ("python", "sh"):
         for block in blocks(ROOT / name, language):
             assert [line for line in block.splitlines() if len(line) > 76] == []
@@ -192,6 +192,19 @@ def exit_code(words: list[str]) -> object:
     except SystemExit as end:
         return end.code
     return 0
+
+
+def test_every_page_of_the_site_is_in_its_navigation() -> None:
+    """Catches: a page that no reader finds but by a link."""
+    listed = re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    docs = ROOT / "docs"
+    pages = [page.relative_to(docs).as_posix() for page in docs.rglob("*.md")]
+    assert sorted(listed) == sorted(page for page in pages if not page.startswith("internals/"))
+
+
+def test_all_documents_together_have_at_most_so_many_words() -> None:
+    """``wc -w``. Catches: pages that grow until nobody reads them."""
+    assert sum(len(page.read_text().split()) for page in PAGES) <= 42_000
 
 
 def test_every_command_is_in_the_reference() -> None:
