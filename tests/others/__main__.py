@@ -2,7 +2,7 @@
 
 FOLDER: the libraries' source archives, or what they unpack to; ``--download`` gets the archives with pip.
 Each suite runs in one environment, FOLDER/environment, with a server on port 6379, which some of them have in
-their code. docs/migration.md lists the tests that must fail, and why. Any other failure is an error, and so
+their code. differences.md beside this file lists the tests that must fail, and why. Any other failure is an error, and so
 is a listed test that passes.
 """
 
@@ -29,7 +29,7 @@ from redlock_fast.embedded import find_server
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-DIFFERENCES = ROOT / "docs" / "migration.md"
+DIFFERENCES = HERE / "differences.md"
 URL = "redis://localhost:6379"
 TOOLS = ("pytest", "pytest-asyncio", "pytest-timeout", "redis>=8", "hiredis")
 
@@ -109,19 +109,15 @@ def main() -> int:
 
 
 def differences() -> dict[str, dict[str, str]]:
-    """For each suite the tests that must fail, with the reason: the last tables of docs/migration.md."""
+    """For each suite the tests that must fail, with the reason: the tables of differences.md."""
     found: dict[str, dict[str, str]] = {}
     tests: dict[str, str] = {}
-    for line in section().splitlines():
-        if line.startswith("### "):
-            tests = found.setdefault(line[4:].split()[0], {})
+    for line in DIFFERENCES.read_text().splitlines():
+        if line.startswith("## "):
+            tests = found.setdefault(line[3:].split()[0], {})
         elif row := re.fullmatch(r"\| (`.*`) \| (.*) \|", line):
             tests.update(dict.fromkeys(re.findall(r"`(\S+)`", row[1]), row[2]))
     return found
-
-
-def section() -> str:
-    return DIFFERENCES.read_text().partition("## Tests of the originals that differ here\n")[2]
 
 
 def environment(folder: Path, names: list[str]) -> Path:

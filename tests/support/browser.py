@@ -34,7 +34,10 @@ def screenshot(folder: Path, page: str, width: int, height: int, to: Path) -> No
         options = (f"--window-size={width},{height}", f"--screenshot={to}", f"--user-data-dir={profile}")
         assert CHROMIUM is not None
         subprocess.run(
-            [CHROMIUM, *FLAGS, *options, f"{address}/{page}"], check=True, capture_output=True, timeout=DEADLINE
+            [CHROMIUM, *FLAGS, *options, f"{address}/{page}"],
+            check=True,
+            capture_output=True,
+            timeout=DEADLINE,
         )
 
 
