@@ -2,8 +2,8 @@
 
 FOLDER: the libraries' source archives, or what they unpack to; ``--download`` gets the archives with pip.
 Each suite runs in one environment, FOLDER/environment, with a server on port 6379, which some of them have in
-their code. differences.md beside this file lists the tests that must fail, and why. Any other failure is an error, and so
-is a listed test that passes.
+their code. differences.md beside this file lists the tests that must fail, and why. Any other failure is an
+error, and so is a listed test that passes.
 """
 
 from __future__ import annotations

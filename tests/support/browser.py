@@ -1,4 +1,4 @@
-"""A real browser, Chromium without a window: it opens pages of a folder, and a script in it reports what it sees."""
+"""A real browser, Chromium without a window: a script in a page reports what it sees of pages of a folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage
 
 
 def report_of(folder: Path, script: str) -> Any:
-    """Open a page with ``script`` beside the pages of ``folder``. Returns what it sends to ``/report``, as JSON."""
+    """Open a page with ``script`` beside those of ``folder``. Returns the JSON that it sends to /report."""
     with _served(folder, script) as (address, reports), _running(f"{address}/script.html", ()):
         return reports.get(timeout=DEADLINE)
 

@@ -15,7 +15,7 @@ Record = dict[str, Any]
 
 
 class Records:
-    """The last record under each name, in ``NAME.json`` of docs/internals; its table is in ``NAME.md`` there."""
+    """The last record under each name, in ``NAME.json`` of docs/internals; its table is in ``NAME.md``."""
 
     def __init__(
         self, name: str, rows: Callable[[dict[str, Record]], list[str]], docs: Path = INTERNALS

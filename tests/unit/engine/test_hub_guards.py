@@ -1,5 +1,5 @@
-"""Each field of the hub's structs names its guard, docs/internals/hub.md explains each guard, and functions that
-release the mutex say so in their name.
+"""Each field of the hub's structs names its guard, docs/internals/hub.md explains each guard, and functions
+that release the mutex say so in their name.
 """
 
 from __future__ import annotations

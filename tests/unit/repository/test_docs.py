@@ -114,6 +114,22 @@ def test_links_lead_somewhere_on_github_and_in_the_site(page: Path) -> None:
         assert page.parent == ROOT or path.is_relative_to(ROOT / "docs"), f"{target}: the site has only docs/"
 
 
+def anchors(page: Path) -> set[str]:
+    """Those of the headings of a page, as the site and GitHub make them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(" ", "-", re.sub(r"[^\w\- ]", "", title.lower()).strip()) for title in titles}
+
+
+@every_page
+def test_anchors_of_links_exist(page: Path) -> None:
+    """The site checks its own pages. Catches: an anchor that is gone, in what is on GitHub only."""
+    for target, anchor in re.findall(r"\]\(([^)#:\s]*)#([^)]+)\)", page.read_text()):
+        path = page.parent / target if target else page
+        if path.suffix == ".md" and path.parent.name != "reference":
+            assert anchor in anchors(path), f"{target}#{anchor}"
+
+
 def test_the_readme_has_no_relative_links() -> None:
     """A package index shows it without the repository's files."""
     links = LINK.findall((ROOT / "README.md").read_text())
@@ -204,7 +220,7 @@ def test_every_page_of_the_site_is_in_its_navigation() -> None:
 
 def test_all_documents_together_have_at_most_so_many_words() -> None:
     """``wc -w``. Catches: pages that grow until nobody reads them."""
-    assert sum(len(page.read_text().split()) for page in PAGES) <= 44_000
+    assert sum(len(page.read_text().split()) for page in PAGES) <= 46_000
 
 
 def test_every_command_is_in_the_reference() -> None:

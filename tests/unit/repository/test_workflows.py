@@ -7,6 +7,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
+
+from tests.versions import claims
 
 ROOT = Path(__file__).parents[3]
 WORKFLOWS = sorted(ROOT.glob(".github/workflows/*.yml"))
@@ -38,3 +41,11 @@ def test_all_checks_come_before_publishing() -> None:
     publish = text[text.index("  publish:\n") :]
     assert "needs: [checks, wheels, sbom]" in publish
     assert "run: .ci/run" in text
+
+
+def test_a_change_passes_all_checks_and_each_python() -> None:
+    """Catches: a Python that the package claims, and that no run of a change tries."""
+    workflow = yaml.safe_load(Path(WORKFLOWS[0].parent, "ci.yml").read_text())
+    assert {"run": ".ci/run"} in workflow["jobs"]["checks"]["steps"]
+    rows = workflow["jobs"]["matrix"]["strategy"]["matrix"]["include"]
+    assert {row["python"].partition("-")[0] for row in rows} == set(claims.PYTHONS)
