@@ -1,8 +1,8 @@
 """``python -m tests.nightly [PART ...] [VARIABLE=VALUE ...]``: what takes a night, each part by its target.
 
 Without a name all parts run, in this order. A variable goes to make in place of the one that a part has. Each
-result goes to nightly.json and nightly.md of docs/internals: the last run, and the last one that passed. A part
-that fails does not end the night; the exit code is 1 then. Ctrl-C and SIGTERM end it, after the part's record.
+result goes to nightly.json and nightly.md of docs/internals: the last run, and the last that passed. A part
+that fails does not end the night; the exit code is 1 then. Ctrl-C and SIGTERM end it, after the record.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The hub of the pure-Python engine: the connections, and the threads that share them. The twin of src/hub.c.
 
-docs/internals/hub.md has the states, the wake-ups and the guards. Threads append requests to the output
-of the masters and wait. One of them is the leader: it sends the output of all threads, polls, receives, matches replies to
-requests, and wakes the threads whose requests are decided.
+docs/internals/hub.md has the states, the wake-ups and the guards. Threads append requests to the output of
+the masters and wait. One of them is the leader: it sends the output of all threads, polls, receives,
+matches replies to requests, and wakes the threads whose requests are decided.
 
 ``mutex`` guards all shared state; ``locked`` takes it for one step. The leader moves bytes and polls without
 it. Invariant: if no thread leads, a thread that can lead has been woken, or is about to look.
