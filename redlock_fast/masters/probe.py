@@ -123,7 +123,7 @@ def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
             ("INFO", "keyspace"),
             ("INFO", "commandstats"),
             ("CONFIG", "GET", "*append*"),
-            ("CONFIG", "GET", "maxmemory*"),
+            ("INFO", "memory"),  # managed services refuse CONFIG, and answer this
             ("CONFIG", "GET", "min-replicas*"),
             # Tried out on a random key. XX: it is not set.
             (b"SET", key, value, b"XX", b"PX", b"1"),
@@ -135,8 +135,8 @@ def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
     tracking, facts, replication, role, keyspace, stats, append, memory, replicas, set_key, *probes = replies
     if _command_refused(set_key):
         raise set_key
-    facts, replication = info_of(facts), info_of(replication)
-    memory, replicas = pairs_of(memory), pairs_of(replicas)
+    facts, replication, memory = info_of(facts), info_of(replication), info_of(memory)
+    replicas = pairs_of(replicas)
     if "cluster" in (facts.get("redis_mode"), facts.get("server_mode")):
         raise ConnectError(
             "it is a node of a Cluster, which serves some keys only and may fail over without notice; "
@@ -156,7 +156,7 @@ def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
         protocol=protocol,
         can=_capabilities(kind, version, *probes),
         persistence=_persistence(pairs_of(append)),
-        eviction="noeviction" if memory.get("maxmemory") == "0" else memory.get("maxmemory-policy", ""),
+        eviction="noeviction" if memory.get("maxmemory") == "0" else memory.get("maxmemory_policy", ""),
         promoted=replication.get("master_replid2", "").strip("0") != "",
         replid=replication.get("master_replid", ""),
         witness=protocol == 3 and not isinstance(tracking, Exception),

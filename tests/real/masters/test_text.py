@@ -23,9 +23,12 @@ LINE = "\x1b]0;x\x07\x9b2J\u202e\u2028\u2066\x85 2026 ERROR forged".encode() + b
 EVIL = b"\x1b]0;x\x07\n2026 ERROR forged\r\n" + LINE
 INFO = b"".join(
     b"%b:%b\r\n" % (name, LINE)
-    for name in (b"redis_version", b"run_id", b"valkey_version", b"role", b"redis_mode", b"master_replid")
+    for name in (
+        *(b"redis_version", b"run_id", b"valkey_version", b"role", b"redis_mode", b"master_replid"),
+        b"maxmemory_policy",
+    )
 )
-CONFIG = array(b"appendonly", b"yes", b"appendfsync", EVIL, b"maxmemory", b"1", b"maxmemory-policy", EVIL)
+CONFIG = array(b"appendonly", b"yes", b"appendfsync", EVIL)
 
 
 def sentinel(address: bytes, flags: bytes) -> bytes:
@@ -37,7 +40,7 @@ def sentinel(address: bytes, flags: bytes) -> bytes:
 MASTERS: dict[str, tuple[dict[bytes, bytes], dict[str, Any]]] = {
     "facts": ({b"INFO": bulk(INFO), b"CONFIG": CONFIG, b"ACQUIRE": b"-ERR %b\r\n" % LINE}, {}),
     "facts without a guard": ({b"INFO": bulk(INFO), b"CONFIG": CONFIG}, {"restart_guard": "off"}),
-    "persistence": ({b"CONFIG": CONFIG[: CONFIG.index(b"$9\r\nmaxmemory\r\n")].replace(b"*8", b"*4")}, {}),
+    "persistence": ({b"CONFIG": CONFIG}, {}),
     "role": ({b"ROLE": array(EVIL, b"0")}, {}),
     "error at dialling": ({b"HELLO": b"-NOAUTH %b\r\n" % LINE}, {"protocol": 3}),
     "error of RESP3 at dialling": ({b"HELLO": bulk(b"NOAUTH " + EVIL, b"!")}, {"protocol": 3}),

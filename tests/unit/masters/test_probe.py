@@ -28,7 +28,7 @@ class Connection:
             "ROLE": [b"master", 0, []],
             "INFO keyspace": b"db0:keys=1\r\n",
             "CONFIG GET *append*": [b"appendonly", b"yes", b"appendfsync", b"always"],
-            "CONFIG GET maxmemory*": {b"maxmemory": b"100", b"maxmemory-policy": b"noeviction"},
+            "INFO memory": b"maxmemory:100\r\nmaxmemory_policy:noeviction\r\n",
             "CONFIG GET min-replicas*": [b"min-replicas-to-write", b"1", b"min-replicas-max-lag", b"10"],
             **{name.replace("_", " "): reply for name, reply in replies.items()},
         }
@@ -110,7 +110,7 @@ def test_commands_that_are_missing_or_forbidden() -> None:
 
 
 def test_other_databases_and_eviction() -> None:
-    found = server(**{"INFO_keyspace": b"db3:keys=1\r\n", "CONFIG_GET_maxmemory*": [b"maxmemory", b"0"]})
+    found = server(**{"INFO_keyspace": b"db3:keys=1\r\n", "INFO_memory": b"maxmemory:0\r\n"})
     assert (found.shared, found.eviction) == (True, "noeviction")
     assert not server(protocol=2).witness
 
