@@ -1,7 +1,11 @@
 """redlock-fast: a fast distributed lock (Redlock) over N independent Redis or Valkey masters."""
 
+import sys as _sys
 import typing as _typing
 from importlib import import_module as _import_module
+
+if _sys.platform == "win32":  # no fork, no select.poll, no signal masks
+    raise ImportError("redlock-fast does not run on Windows; in WSL 2 it does (docs/deployments.md)")
 
 from .algorithm.quorum import Retry
 from .errors import (
