@@ -1,10 +1,13 @@
-"""Tasks of Celery that run once in the fleet. For beat see `redlock_fast.integrations.celery_beat`.
+"""Tasks of Celery that run, or are queued, once in the fleet. Beat: `redlock_fast.integrations.celery_beat`.
 
-    from redlock_fast.integrations.celery import single_run
+    from redlock_fast.integrations.celery import queued_once, single_run
 
     @app.task
     @single_run(client, once_per=50)
     def clean_up(): ...
+
+    @app.task(base=queued_once(client, expiry=50))
+    def report(): ...
 
 A client may be a global of the module: each process of a worker makes its own connections after the fork.
 See docs/recipes/celery.md.
@@ -12,12 +15,13 @@ See docs/recipes/celery.md.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, Unpack
 
-from ..errors import ConfigError, LockNotAcquired, needs
+from ..errors import ConfigError, LockLost, LockNotAcquired, needs
 from ..locks.decorated import check_plain
 from ..locks.options import LockOptions
 from ..sharded.clients import ShardedRedlock
@@ -25,12 +29,16 @@ from ..threads.client import FastRedlock, Lock
 from .jobs import IfJobTaken, JobName, check_client, name_of, single_runs
 
 with needs("celery", "celery"):
-    from celery import Task, current_task
-    from celery.exceptions import Ignore
+    from celery import Task, current_task, states, uuid
+    from celery.exceptions import Ignore, Retry, TaskRevokedError
     from celery.local import Proxy
+    from celery.result import EagerResult
 
 #: Why a task has the state REVOKED.
 SKIPPED = "skipped: another run has its lock"
+NOT_SENT = "not sent: the task is queued or running already"
+#: The header of a message that has the token of its lock, in hexadecimal digits.
+TOKEN = "redlock_fast_token"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -134,3 +142,78 @@ def _task_of(run: Callable[..., Any]) -> Any:
     while body is not None and body is not run:
         body = getattr(body, "__wrapped__", None)
     return None if body is None else task
+
+
+def queued_once(client: FastRedlock | ShardedRedlock, name: JobName = None, *, expiry: float) -> type[Task]:
+    """A base class of tasks: a task is not sent while it is queued or running already.
+
+    The lock is acquired when the task is sent, and released when its run ends, also by an exception. A
+    ``self.retry()`` keeps it. So it makes the *message* unique. A broker may still deliver one message twice:
+    where runs must exclude each other, use [`single_run`][redlock_fast.integrations.celery.single_run], too.
+
+    A task that is not sent is logged as ``run-skipped``. The result that ``delay()`` and ``apply_async()``
+    return has the state REVOKED then: ``get()`` raises TaskRevokedError. ``app.send_task()`` and a direct
+    call of the task do not look at the lock.
+
+    Args:
+        client: The client for threads. The processes that send and the workers have the same masters.
+        name: As for ``single_run``. The name of the lock is this one after ``queued:``, so the two differ.
+        expiry: Seconds, at most the client's ``max_ttl``. A message that waits for longer, or was purged,
+            hinders no other one any more. While the task runs, the lock is renewed.
+
+    Examples:
+        >>> @app.task(base=queued_once(client, lambda account: f"account:{account}", expiry=50))
+        ... def refresh(account): ...
+
+    Raises:
+        ConfigError: An invalid client, name or expiry.
+        QuorumUnavailable: ``delay()``: too few masters can be reached. Nothing was sent.
+        LockLost: ``delay()``: to send the message took longer than ``expiry``. It was sent.
+    """
+    check_client(client, "threads")
+    runs = single_runs(client.single_run, name, "skip", {}, ttl=expiry, auto_extend=False)
+
+    class QueuedOnce(Task):  # type: ignore[misc]
+        abstract = True
+
+        def lock_name(self, args: Any, kwargs: Any) -> str | bytes:
+            named = name_of(name, self.name, args or (), kwargs or {})
+            return b"queued:" + named if isinstance(named, bytes) else f"queued:{named}"
+
+        def apply_async(
+            self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any
+        ) -> Any:
+            headers = options.pop("headers", None) or {}
+            if TOKEN in headers:  # a retry
+                return super().apply_async(args, kwargs, task_id, headers=headers, **options)
+            with runs(self.lock_name(args, kwargs)) as lock:
+                if lock is None:
+                    error = TaskRevokedError(NOT_SENT)
+                    return EagerResult(task_id or uuid(), error, states.REVOKED, name=self.name)
+                assert lock.token
+                headers = {**headers, TOKEN: lock.token.hex()}
+                sent = super().apply_async(args, kwargs, task_id, headers=headers, **options)
+                lock.detach()
+                return sent
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            if self.request.called_directly:
+                return super().__call__(*args, **kwargs)
+            token = (self.request.headers or {}).get(TOKEN)
+            if token is None:
+                return self.run(*args, **kwargs)
+            lock = client.lock(
+                self.lock_name(args, kwargs), expiry, token=bytes.fromhex(token), auto_extend=True
+            )
+            with contextlib.suppress(LockNotAcquired, LockLost):  # its lease has ended: nothing to keep
+                lock.acquire(blocking=False)
+            try:
+                return self.run(*args, **kwargs)
+            except Retry:  # the next message has the token
+                with contextlib.suppress(LockLost):
+                    lock.detach()
+                raise
+            finally:
+                lock.release()
+
+    return QueuedOnce

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Callable
@@ -148,3 +149,77 @@ def test_wrong_input(client: Make, valkey: Masters, app: Any) -> None:
         integration.single_run(c, ttl=-1)
     with pytest.raises(ConfigError, match=r"@app.task above"):
         integration.single_run(c)(app.task(print))
+
+
+def test_a_task_is_not_sent_while_it_is_queued_or_runs(valkey: Masters, engine_name: str) -> None:
+    """Catches: a second message in the queue; a lock that is free before the run ends, or that stays after
+    it, its failure or its last retry; a message that was never run, and hinders all later ones.
+    """
+    script = Path(__file__).parents[2] / "support" / "worker_celery_queued.py"
+    done = subprocess.run(
+        [sys.executable, str(script), engine_name, *valkey.urls],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=PROCESS_DEADLINE,
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "queued": {
+            "first": "PENDING",
+            "not sent": "REVOKED",
+            "error": "not sent: the task is queued or running already",
+            "other": "PENDING",
+        },
+        "done": ["late", "late", "a", "b"],
+        "running": "REVOKED",
+        "failed": 2,
+        "retried": "third",
+        "sent in a retry": ["REVOKED"],
+        "once more": "a",
+        "runs": ["a", "b", "long", "fails", "fails", "again 0", "again 1", "again 2", "a"],
+    }
+    nothing_left(valkey)
+
+
+def test_a_task_whose_broker_fails_is_not_queued(client: Make, valkey: Masters, app: Any) -> None:
+    """Catches: a lock of a message that was never sent."""
+    c = client(valkey)
+
+    @app.task(base=integration.queued_once(c, expiry=50))
+    def task() -> None:
+        pass
+
+    class Broken(Exception):
+        pass
+
+    class Producer:
+        def __getattr__(self, name: str) -> Any:
+            raise Broken
+
+    with pytest.raises(Broken):
+        task.apply_async(producer=Producer())
+    nothing_left(valkey)
+
+
+def test_a_task_that_is_called_at_once_is_not_queued(
+    client: Make, valkey: Masters, app: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Direct calls do not look at the lock; ``task_always_eager`` sends, runs, and leaves nothing."""
+    c = client(valkey)
+
+    @app.task(bind=True, base=integration.queued_once(c, expiry=50))
+    def task(self: Any) -> bool:
+        return bool(self.request.id)
+
+    with c.lock(f"queued:{task.name}", 50):
+        assert task() is False
+        assert task.apply().get() is True
+        with caplog.at_level(logging.INFO, "redlock_fast"):
+            assert task.delay().state == "REVOKED"
+        assert [record.event for record in caplog.records] == ["run-skipped"]  # type: ignore[attr-defined]
+    app.conf.task_always_eager = True
+    assert task.delay().get() is True
+    nothing_left(valkey)
+    for expiry in (0, 10_000):
+        with pytest.raises(ConfigError):
+            integration.queued_once(c, expiry=expiry)
