@@ -10,8 +10,11 @@ from typing import Any, NoReturn, TypeVar
 from .. import __version__
 from ..wire.text import clean, without_logins
 from . import exit_codes
+from .output import fitted
 
 N = TypeVar("N", int, float)
+
+SHELLS = ("bash", "zsh", "fish")
 
 #: The commands that run another command.
 USAGES = {name: f"redlock-fast {name} NAME [options] -- COMMAND [ARGUMENT ...]" for name in ("exec", "lead")}
@@ -152,10 +155,24 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.print_usage()
-        self.exit(exit_codes.USAGE, f"{self.prog}: error: {clean(without_logins(message), 500)}\n")
+        line = f"{self.prog}: error: {clean(without_logins(message), 500)}"
+        self.exit(exit_codes.USAGE, f"{fitted(line)}\n")
 
     def print_usage(self, file: object = None) -> None:
         self._print_message(self.format_usage(), None)  # stderr: stdout has only results
+
+
+class Completion(argparse.Action):
+    """Prints the script of a shell, and exits."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *arguments: Any) -> NoReturn:
+        _, shell, _ = arguments
+        try:
+            import shtab
+        except ImportError:
+            parser.error("--print-completion needs shtab: pip install 'redlock-fast[cli]'")
+        print(shtab.complete(parser, shell))
+        parser.exit()
 
 
 def _parser() -> tuple[Parser, dict[str, Parser]]:
@@ -164,6 +181,8 @@ def _parser() -> tuple[Parser, dict[str, Parser]]:
     text = "Distributed locks over N independent Redis or Valkey masters."
     parser = Parser(prog="redlock-fast", description=text, epilog=EPILOG, formatter_class=layout)
     parser.add_argument("--version", action="version", version=f"redlock-fast {__version__}")
+    completion = "print what completes commands and options in a shell; needs shtab"
+    parser.add_argument("--print-completion", action=Completion, choices=SHELLS, help=completion)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
 
     def add(name: str, *options: Callable[[argparse.ArgumentParser], None]) -> None:
@@ -214,7 +233,7 @@ def _change(parser: argparse.ArgumentParser) -> None:
         "abort": "go back towards the old list",
         "restore": "write the record back to masters of the present list that lost it",
     }
-    verbs = "".join(f"\n  {name:8}{what}" for name, what in actions.items())
+    verbs = "".join(f"\n  {name:9}{what}" for name, what in actions.items())
     parser.description = f"{parser.description}\n\nactions:{verbs}"
     parser.add_argument("action", choices=list(actions), metavar="|".join(actions), help="see above")
     number = "with finish or abort: the phase to end (default: the present one); no effect if it has ended"

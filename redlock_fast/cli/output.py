@@ -18,19 +18,18 @@ WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 def print_error(text: str) -> None:
     """Print a line to stderr. A closed stderr is ignored, because the caller has to go on."""
-    line = f"redlock-fast: {without_logins(text)}"
     with contextlib.suppress(OSError, ValueError):
-        if sys.stderr.isatty():
-            line = textwrap.fill(
-                line,
-                shutil.get_terminal_size().columns,
-                subsequent_indent="  ",
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
         # One write: print() writes the end of the line apart, and a line of the log may come between.
-        sys.stderr.write(f"{line}\n")
+        sys.stderr.write(f"{fitted(f'redlock-fast: {without_logins(text)}')}\n")
         sys.stderr.flush()
+
+
+def fitted(line: str) -> str:
+    """The line, broken between words where stderr is a terminal that is too narrow for it."""
+    if not sys.stderr.isatty():
+        return line
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def open_closed_streams() -> None:

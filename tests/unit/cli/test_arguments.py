@@ -226,6 +226,62 @@ def test_help_takes_little_more_than_the_package() -> None:
     raise AssertionError(f"{helped:.3f} s of CPU; the package {package:.3f} s")
 
 
+COMPLETED = """
+source /dev/stdin
+COMP_WORDS=(redlock-fast "$@"); COMP_CWORD=$#
+_shtab_redlock_fast
+echo "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        (["st"], {"status"}),
+        (["masters", "re"], {"restore"}),
+        (["demo", "--engine", "n"], {"native"}),
+        (["exec", "--f"], {"--fencing"}),
+    ],
+)
+def test_a_shell_completes_words(
+    capsys: pytest.CaptureFixture[str], words: list[str], completed: set[str]
+) -> None:
+    """Catches: a script on stderr, or one that bash cannot read."""
+    pytest.importorskip("shtab", reason="package shtab is not installed: pip install shtab")
+    for shell in ("zsh", "fish", "bash"):
+        with pytest.raises(SystemExit, match="0"):
+            cli.main(["--print-completion", shell])
+        script = capsys.readouterr().out
+        assert "restore" in script
+    asked = ["bash", "-c", COMPLETED, "bash", *words]
+    done = subprocess.run(asked, input=script, capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == completed
+
+
+def test_completion_without_shtab(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    with pytest.raises(SystemExit, match="64"):
+        cli.main(["--print-completion", "bash"])
+    assert "pip install 'redlock-fast[cli]'" in capsys.readouterr().err
+
+
+def test_a_wrong_argument_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Catches: a word that the terminal breaks at its edge."""
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with pytest.raises(SystemExit, match="64"):
+        cli.main(["status", "--no-such-option", "and-a-word-that-has-hyphens"])
+    usage, head, rest = capsys.readouterr().err.partition("redlock-fast status: error")
+    lines = (head + rest).splitlines()
+    assert usage
+    assert max(map(len, lines)) <= 40
+    assert lines[-1].split()[-1] == "and-a-word-that-has-hyphens"
+
+
 @pytest.mark.parametrize("command", cli.MODULES)
 def test_help_has_units_defaults_an_example_and_exit_codes(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -236,6 +292,7 @@ def test_help_has_units_defaults_an_example_and_exit_codes(
     printed = capsys.readouterr().out
     assert f"  redlock-fast {command} " in printed.split("example")[1]
     assert max(map(len, printed.splitlines())) <= 80
+    assert not re.search(r"\w-$", printed, re.MULTILINE), "no word is broken"
     assert "\n  64        wrong usage" in printed.split("exit codes:")[1]
     for option in ("--ttl", "--timeout", "--seconds", "--grace"):
         assert option not in printed or f"{option} SECONDS" in printed
