@@ -9,8 +9,9 @@ from pathlib import Path
 from .elf import weaknesses
 from .places import MADE, Environment, Failed
 
-#: Of the repository only; all else is there, so that all tests run from the archive.
-NOT_IN_THE_ARCHIVE = ".git"
+#: Of the repository only. Of the tests the archive has this directory, with which wheels are built and tried.
+NOT_IN_THE_ARCHIVE = (".git", ".ci/", "Makefile", "benchmarks/", "fuzz/", "proof/", "tests/")
+OF_THE_TESTS = "tests/shipping/"
 PLUGIN = "pytest_redlock_fast.py"
 IN_THE_WHEEL = (".py", ".pyi", ".pxd", "py.typed")
 
@@ -90,7 +91,7 @@ def wheel_is_hardened(path: Path) -> None:
 
 def files_below(tree: Path) -> set[str]:
     names = {path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()}
-    return {name for name in names if not name.startswith(NOT_IN_THE_ARCHIVE)}
+    return {one for one in names if one.startswith(OF_THE_TESTS) or not one.startswith(NOT_IN_THE_ARCHIVE)}
 
 
 def _same_names(what: str, expected: set[str], there: set[str]) -> None:
