@@ -51,7 +51,7 @@ def will_fork_unseen() -> bool:
     """Whether this is a master process of uWSGI that has the application, and will fork its workers, in C.
 
     CPython may hang in such a worker, if this process has threads: one of them may have the GIL at that
-    moment, and the worker lacks that thread.
+    moment, and the worker lacks that thread. ``process.expect_fork`` prevents that.
     """
     uwsgi: Any = sys.modules.get("uwsgi")  # uWSGI puts it there
     if uwsgi is None or not hasattr(uwsgi, "worker_id"):

@@ -12,3 +12,12 @@ import os
 
 def number() -> int:
     return os.getpid()
+
+
+def expect_fork() -> bool:
+    """Whether the interpreter will be whole in the children that another program forks in C from now on.
+
+    Compiled code takes the GIL before such a fork, and in the child it drops the threads of the parent, as
+    os.fork does. Python has no hook for that.
+    """
+    return False

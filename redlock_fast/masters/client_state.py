@@ -20,6 +20,11 @@ from .stats import Stats
 
 #: Why a copy of a call ends in a child of fork.
 CONTINUED_BY_PARENT = "this process is a child of fork: its parent continues this call"
+#: A client is used before uWSGI forks its workers.
+UNSEEN_FORK = (
+    "uWSGI forks its workers after this client has begun to connect, and CPython may hang in a worker then: "
+    "use the client in the workers only, or set lazy-apps = true (docs/operations.md)"
+)
 
 
 class ClientState:
@@ -65,6 +70,11 @@ class ClientState:
         if self._process != process.number():
             forget_parent()
         return self.known_generation
+
+    def expect_fork(self) -> None:
+        """Another program will fork in C, while this process has threads: see ``will_fork_unseen``."""
+        if not process.expect_fork():
+            self.events.warn_of("unseen-fork", UNSEEN_FORK)
 
     def after_fork_in_child(self) -> None:
         """Forget the leases of the parent."""

@@ -39,11 +39,6 @@ from .monitor import Monitor
 from .roster import Roster
 from .settings import ConnectorSettings
 
-#: A client is used before uWSGI forks its workers.
-UNSEEN_FORK = (
-    "uWSGI forks its workers after this client has begun to connect, and CPython may hang in a worker then: "
-    "use the client in the workers only, or set lazy-apps = true (docs/runtimes.md)"
-)
 #: Seconds between two checks of all connections: while replies are owed, and otherwise.
 BUSY_TICK, IDLE_TICK = 0.1, 1.0
 #: Seconds for which a master stays connected after it left all lists: queue entries of waiting callers end.
@@ -122,7 +117,7 @@ class Connector:
                     )
                     self._thread.start()
                 if will_fork_unseen():
-                    self.monitor.client_state.events.warn_of("unseen-fork", UNSEEN_FORK)
+                    self.monitor.client_state.expect_fork()
 
     def wake_soon(self) -> None:
         """Check the connections within BUSY_TICK, because replies may come that no caller waits for."""

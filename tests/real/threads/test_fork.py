@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import math
 import multiprocessing
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -25,7 +29,7 @@ from support.makers import MakeClient, Raw
 from support.moments import moments
 from support.signalling import interrupt
 from support.thorough import amount
-from support.waiting import DEADLINE, eventually, start
+from support.waiting import DEADLINE, PROCESS_DEADLINE, eventually, start
 
 from redlock_fast import ClientClosed, FastRedlock, Lock, LockLost, RedlockError
 from redlock_fast.algorithm import fencing
@@ -34,6 +38,7 @@ from redlock_fast.algorithm.policy import lease_clock
 from redlock_fast.algorithm.tokens import TOKEN_SIZE
 from redlock_fast.embedded import Masters
 from redlock_fast.locks import auto_extend
+from redlock_fast.masters import client_state
 from redlock_fast.masters.client_state import clients_with_leases
 
 pytestmark = needs_fork
@@ -628,6 +633,26 @@ def test_fork_by_a_signal_handler_in_the_middle_of_a_change(
     assert [exit_code(pid) for pid in pids] == [0]
     assert len(c.health()) == 5
     nothing_left(valkey)
+
+
+@pytest.mark.skipif(
+    client_state.__file__.endswith(".py"), reason="CPython hangs in such a child, if nothing is compiled"
+)
+@pytest.mark.parametrize("library", ["CDLL", "PyDLL"])
+def test_a_fork_in_c_that_is_expected(valkey: Masters, engine_name: str, library: str) -> None:
+    """The interpreter is whole in the child, whatever other threads had at that moment.
+
+    Catches: a child that waits for the GIL of a thread that it lacks.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "support.worker_expected_fork", engine_name, library, *valkey.urls],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=PROCESS_DEADLINE,
+    )
+    assert json.loads(done.stdout) == {"children": 20, "held": True}
 
 
 def test_fork_while_another_thread_closes_a_client(valkey: Masters, client: MakeClient) -> None:
