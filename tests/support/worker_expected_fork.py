@@ -12,6 +12,7 @@ import sys
 import threading
 
 from support.forking import exit_code, fork_child
+from support.inside import core_of
 
 from redlock_fast import FastRedlock
 
@@ -37,7 +38,7 @@ def in_child() -> None:
 threads = [threading.Thread(target=busy) for _ in range(3)]
 for thread in threads:
     thread.start()
-client.client_state.expect_fork()
+core_of(client).client_state.expect_fork()
 fork = getattr(ctypes, LIBRARY)(None).fork
 codes = [exit_code(fork_child(in_child, fork)) for _ in range(CHILDREN)]
 done.set()
