@@ -15,10 +15,11 @@ import pytest
 if TYPE_CHECKING:
     from redlock_fast import AsyncFastRedlock, FastRedlock
     from redlock_fast.integrations.pytest import FaultyMasters
+    from redlock_fast.testing import MemoryMasters
 
 #: By name: the default, and the help.
 OPTIONS = {
-    "masters": ("5", "number of masters that the fixture redlock_masters starts"),
+    "masters": ("5", "number of masters of redlock_masters and of redlock_memory"),
     "server": ("auto", "auto, valkey, redis, or the path of a server binary"),
     "engine": ("auto", "engine of the clients: auto, native or python"),
 }
@@ -37,6 +38,15 @@ def redlock_masters(request: pytest.FixtureRequest) -> Iterator[FaultyMasters]:
     from redlock_fast.integrations.pytest import masters
 
     with masters(request.config) as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def redlock_memory(request: pytest.FixtureRequest) -> Iterator[MemoryMasters]:
+    """Masters in memory, new ones for each test: no server is needed, and a test can move their time."""
+    from redlock_fast.integrations.pytest import memory_masters
+
+    with memory_masters(request.config) as fleet:
         yield fleet
 
 

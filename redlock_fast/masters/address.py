@@ -242,7 +242,8 @@ def _from_client(client: Any) -> tuple[Any, dict[str, Any]]:
     if connection_class.__module__.startswith("fakeredis"):
         raise ConfigError(
             "masters: a client of fakeredis has no server, and so no votes: "
-            "tests start real servers with redlock_fast.embedded.Masters (docs/recipes/fault-tests.md)"
+            "tests have masters in memory with redlock_fast.testing.MemoryMasters, or real servers with "
+            "redlock_fast.embedded.Masters (docs/recipes/fault-tests.md)"
         )
     if hasattr(pool, "sentinel_manager"):
         raise ConfigError(

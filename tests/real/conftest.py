@@ -202,7 +202,7 @@ def client(engine_name: str, client_mode: str) -> Iterator[Callable[..., Any]]:
     made: list[Any] = []
 
     def make(masters: Masters | Sequence[Any], **options: Any) -> Any:
-        where = masters.urls if isinstance(masters, Masters) else masters
+        where = getattr(masters, "urls", masters)
         settings = {"engine": engine_name, **PATIENT, **options}
         made.append(
             Blocking(AsyncFastRedlock(where, **settings), loop) if loop else FastRedlock(where, **settings)
@@ -234,7 +234,7 @@ def aclient(engine_name: str) -> Callable[..., AsyncFastRedlock]:
     """As ``client``, for asyncio; the test closes it."""
 
     def make(masters: Masters | Sequence[Any], **options: Any) -> AsyncFastRedlock:
-        where = masters.urls if isinstance(masters, Masters) else masters
+        where = getattr(masters, "urls", masters)
         return AsyncFastRedlock(where, **{"engine": engine_name, **PATIENT, **options})
 
     return make

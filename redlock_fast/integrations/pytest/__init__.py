@@ -18,6 +18,7 @@ from ...aio.client import AsyncFastRedlock
 from ...engine.contract import MAX_MASTERS
 from ...errors import ConfigError
 from ...locks.config import check_integer
+from ...testing import MemoryMasters
 from ...threads.client import FastRedlock
 from .masters import FaultyMasters
 
@@ -63,6 +64,14 @@ def masters(config: pytest.Config) -> Iterator[FaultyMasters]:
             yield fleet
         finally:
             config.pluginmanager.unregister(plugin)
+
+
+def memory_masters(config: pytest.Config) -> MemoryMasters:
+    """New masters in memory."""
+    try:
+        return MemoryMasters(_number_of_masters(config))
+    except ConfigError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def _number_of_masters(config: pytest.Config) -> int:

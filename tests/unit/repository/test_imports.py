@@ -28,7 +28,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("exporters",),
     ("prometheus", "otel"),
     ("redlock_fast",),
-    ("compat", "embedded"),
+    ("compat", "embedded", "testing"),
     ("integrations",),
     ("cli",),
     ("__main__",),
@@ -36,7 +36,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 FLOOR = {name: number for number, floor in enumerate(FLOORS) for name in floor}
 #: Not ours: what only these may import.
 RESERVED = {
-    "asyncio": {"aio", "compat", "cli", "exporters", "integrations", "sharded"},
+    "asyncio": {"aio", "compat", "cli", "exporters", "integrations", "sharded", "testing"},
     "arq": {"integrations"},
     "celery": {"integrations"},
 }

@@ -69,6 +69,8 @@ ELSEWHERE = {
     "real/integrations/test_task_queues.py": ("integrations/arq",),
     # drop-ins, by the behaviour that their originals publish
     "real/compat": ("compat",),
+    # each script on a real server and in memory
+    "real/testing/test_database.py": ("testing/lua",),
     # in one project
     "real/integrations/django": ("integrations/django",),
     # commands, as users run them

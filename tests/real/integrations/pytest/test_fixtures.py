@@ -47,6 +47,13 @@ def test_a_loop_of_its_own(aredlock):
 
 def test_unused(aredlock):
     pass
+
+def test_masters_in_memory(redlock_memory):
+    with FastRedlock(redlock_memory.urls, clock=redlock_memory.clock) as client:
+        redlock_memory[0].stop()
+        lock = client.acquire("r")
+        redlock_memory.advance(lock.ttl)
+        assert len(redlock_memory) == 3 and not lock.locked()
 """
 ASYNCIO = """
 @pytest.mark.asyncio
@@ -83,13 +90,13 @@ async def test_trio(aredlock, anyio_backend):
 
 def test_the_fixtures(pytester: pytest.Pytester) -> None:
     """Each of two workers has masters of its own."""
-    source, passed = USES + ANYIO, 9
+    source, passed = USES + ANYIO, 10
     try:
         import pytest_asyncio  # noqa: F401
     except ImportError:
         pass
     else:
-        source, passed = source + ASYNCIO, 10
+        source, passed = source + ASYNCIO, 11
     pytester.makepyfile(source)
     pytester.makeini(
         "[pytest]\nredlock_masters = 5\nredlock_engine = python\n"
