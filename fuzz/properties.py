@@ -10,8 +10,9 @@ import os
 import tempfile
 
 from redlock_fast import FastRedlock
-from redlock_fast.cli.settings import MASTERS, load
+from redlock_fast.cli.settings import load
 from redlock_fast.errors import ConfigError
+from redlock_fast.locks.environment import MASTERS
 from redlock_fast.masters.address import target
 from redlock_fast.wire.resp import NEW, PARTIAL, ProtocolError, error_code, resume
 from redlock_fast.wire.text import redacted

@@ -5,7 +5,7 @@ The clients for threads and for asyncio add the driver that runs operations.
 
 from __future__ import annotations
 
-from typing import NoReturn, TypeVar, Unpack, get_args
+from typing import NoReturn, Self, TypeVar, Unpack, get_args
 
 from ..algorithm.crowds import Crowds
 from ..algorithm.keys import prefix_of
@@ -37,7 +37,17 @@ from .config import (
     takes_only,
 )
 from .fair import QueuedKind
-from .options import CheckMasters, Decide, EngineName, ListOf, Master, NoOptions, RestartGuard, WaitMode
+from .options import (
+    CheckMasters,
+    Decide,
+    EngineName,
+    FastRedlockOptions,
+    ListOf,
+    Master,
+    NoOptions,
+    RestartGuard,
+    WaitMode,
+)
 from .owner_names import check_owner
 
 L = TypeVar("L")
@@ -187,6 +197,26 @@ class BaseClient:
         core.policy.report = fault_reporter(core.masters)
         core.client_state = core.masters.client_state
         self._core = core
+
+    @classmethod
+    def from_env(cls, **options: Unpack[FastRedlockOptions]) -> Self:
+        """A client with the masters and options that the environment of this process names.
+
+        ``REDLOCK_FAST_MASTERS`` has the URLs, with spaces or commas between them. ``REDLOCK_FAST_CONFIG``
+        is the path of a TOML file whose section ``[redlock-fast]`` has ``masters`` and client options. The
+        variable goes before the file, and ``options`` go before both: the rules of the command line, so
+        ``redlock-fast status`` shows what this client will use. See docs/cli.md. No I/O but that file.
+
+        Examples:
+            >>> client = FastRedlock.from_env(key_prefix="shop:")
+
+        Raises:
+            ConfigError: No masters, or invalid settings; its text has no password.
+        """
+        from .environment import from_environment  # late: it reads the options of this class
+
+        masters, given = from_environment()
+        return cls(masters, **{**given, **options})
 
     def health(self) -> list[MasterHealth]:
         """The state of each master, in the order of the configuration. No I/O, never raises.

@@ -18,7 +18,8 @@ import redlock_fast
 from redlock_fast import Retry, cli
 from redlock_fast.cli import exit_codes, output, tables
 from redlock_fast.cli.key_scan import escape_pattern
-from redlock_fast.cli.settings import OPTIONS, load
+from redlock_fast.cli.settings import load
+from redlock_fast.locks.environment import OPTIONS
 from redlock_fast.errors import ConfigError
 
 A, B, C = "redis://a", "redis://b", "redis://c"

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from support.cases import cases
 
 from redlock_fast import ConfigError, FastRedlock
-from redlock_fast.cli.settings import Settings, _split
+from redlock_fast.cli.settings import Settings
 from redlock_fast.compat._masters import master_specs as given_masters
+from redlock_fast.locks.environment import split_urls
 from redlock_fast.masters.address import target
 from redlock_fast.masters.sentinel import parse_sentinel_url
 from redlock_fast.wire.text import MAX_NAME, MAX_SAID, clean, quoted, redacted, without_logins
@@ -89,7 +90,7 @@ def test_no_part_of_a_password_is_shown(url: str, awkward: str) -> None:
         shown.append(target(raw).name)
     except ConfigError as error:
         shown.append(str(error))
-    shown += map(redacted, _split(raw))
+    shown += map(redacted, split_urls(raw))
     assert SECRET not in repr(shown)
 
 
@@ -142,4 +143,4 @@ def test_no_repr_has_a_password() -> None:
 
 def test_masters_of_a_flag_are_split_where_a_scheme_follows() -> None:
     sentinel = "redis+sentinel://:p,w@a:1,b:2/locks"
-    assert _split(f"redis://:a,b@h, {sentinel}\nunix:///x,") == ["redis://:a,b@h", sentinel, "unix:///x"]
+    assert split_urls(f"redis://:a,b@h, {sentinel}\nunix:///x,") == ["redis://:a,b@h", sentinel, "unix:///x"]
