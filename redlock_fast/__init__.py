@@ -24,6 +24,7 @@ from .errors import (
     TooManyExtensions,
     WrongLoop,
 )
+from .locks.inspection import Holder
 from .locks.rlock import RLock
 from .masters.health import MasterHealth
 from .masters.stats import Stats
@@ -88,6 +89,7 @@ __all__ = [
     "Contended",
     "ContendedTimeout",
     "FastRedlock",
+    "Holder",
     "Leader",
     "Lock",
     "LockAlreadyHeld",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
@@ -17,6 +18,7 @@ from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_kind_options, ch
 from ..locks.decorated import check_async
 from ..locks.dev_mode import DEV_MODE, warn_of_held
 from ..locks.failures import is_locked
+from ..locks.inspection import Holder, break_lock, inspect_lock, list_holders
 from ..locks.lock_state import LockState, plain_lock
 from ..locks.many import AcquireMany, ReleaseMany, new_extend_many
 from ..locks.multilock import multi_lock_kind
@@ -514,6 +516,51 @@ class AsyncFastRedlock(BaseClient):
             await self.connect()
         votes = await run(Procedure(procedures.exists(self._core.policy, key)), self._core.loop_binding())
         return is_locked(self._core, resource, votes)
+
+    async def holders(
+        self, prefix: Resource = "", *, limit: int = 1000, timeout: float = 10.0
+    ) -> list[Holder]:
+        """Ask the masters which locks are held; see [`FastRedlock.holders`][].
+
+        A thread asks them. If the task is cancelled, that thread ends by itself, within its timeouts.
+
+        Examples:
+            >>> owners = {holder.name: holder.owner for holder in await client.holders("orders:")}
+
+        Raises:
+            RedlockError: As [`FastRedlock.holders`][].
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
+        self._core.loop_binding()
+        return await asyncio.to_thread(list_holders, self._core, prefix, limit, timeout)
+
+    async def inspect(self, resource: Resource, *, timeout: float = 10.0) -> list[Holder]:
+        """Ask the masters who holds a lock; see [`FastRedlock.inspect`][] and [`holders`][].
+
+        Examples:
+            >>> owners = [holder.owner for holder in await client.inspect("orders:42") if holder.held]
+
+        Raises:
+            RedlockError: As [`FastRedlock.inspect`][].
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
+        self._core.loop_binding()
+        return await asyncio.to_thread(inspect_lock, self._core, resource, timeout)
+
+    async def break_lock(self, resource: Resource, *, timeout: float = 10.0) -> list[Holder]:
+        """Take a lock from its holders, who get no notice; see [`FastRedlock.break_lock`][].
+
+        If the task is cancelled, the lock may still be broken.
+
+        Examples:
+            >>> broken = await client.break_lock("nightly-report")
+
+        Raises:
+            RedlockError: As [`FastRedlock.break_lock`][].
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
+        self._core.loop_binding()
+        return await asyncio.to_thread(break_lock, self._core, resource, timeout)
 
     async def connect(self, timeout: float | None = None) -> bool:
         """Wait until a quorum of masters is connected; see [`FastRedlock.connect`][].

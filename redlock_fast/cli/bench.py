@@ -19,9 +19,9 @@ from .. import ENGINE
 from ..aio.client import AsyncFastRedlock
 from ..algorithm.keys import prefix_of
 from ..errors import QuorumUnavailable
+from ..masters.key_scan import Servers, escape_pattern
 from ..threads.client import FastRedlock
 from . import exit_codes
-from .key_scan import Servers, escape_pattern
 from .progress_bar import ProgressBar
 from .settings import Reading, Settings, load
 from .tables import show

@@ -6,20 +6,15 @@ import argparse
 import json
 import os
 import sys
-import time
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..algorithm.keys import MAX_RESOURCE
-from ..algorithm.tokens import owner_of
 from ..errors import ConfigError
-from ..masters.marks import MARK_KEY
-from ..wire.dialect import MARKER
+from ..locks.inspection import Holder, read, scan
+from ..masters.key_scan import Servers, escape_pattern
 from ..wire.text import clean
 from . import exit_codes
-from .key_scan import Found, Servers, escape_pattern
 from .live import watch
 from .output import print_error
 from .settings import Reading, load
@@ -34,26 +29,13 @@ QUORUM: dict[bool | None, str] = {True: "yes", False: "NO", None: "?"}
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """One token under one name. ``left``: milliseconds on each master, None where the token is absent.
-
-    ``quorum``: whether a quorum has the token; None: that depends on masters that did not answer.
-    """
-
-    name: bytes
-    token: bytes
-    left: list[int | None]
-    quorum: bool | None
-
-
-@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The locks that the masters have. ``errors``: of each master. ``cut``: names were left out.
 
     ``need``: how many masters are a quorum.
     """
 
-    locks: list[Held]
+    locks: list[Holder]
     errors: dict[str, str]
     cut: bool
     need: int
@@ -85,11 +67,11 @@ class Search:
     def read(self, servers: Servers) -> Snapshot:
         timeout = self.reading.timeout
         pattern = escape_pattern(self.reading.prefix) + os.fsencode(self.pattern)
-        names, all_names = _names(servers, pattern, self.limit, self.seconds, timeout)
-        answers = list(servers.each(lambda server: server.values(names), self.seconds + timeout))
+        names, all_names = scan(servers, pattern, self.limit, self.seconds)
+        quorums = self.reading.quorums
+        locks = read(servers, names, (), self.reading.prefix, quorums, self.seconds + timeout)
         errors = {server.name: server.error for server in servers.all}
-        need = self.reading.need
-        return Snapshot(held(names, answers, need), errors, not all_names, need)
+        return Snapshot(locks, errors, not all_names, self.reading.need)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -132,35 +114,6 @@ def exit_code(seen: Snapshot, quiet: bool) -> int:
     return exit_codes.UNAVAILABLE
 
 
-def _names(
-    servers: Servers, pattern: bytes, limit: int, seconds: float, timeout: float
-) -> tuple[list[bytes], bool]:
-    """At most ``limit`` names that any master has, sorted; and whether these are all names.
-
-    Names on most masters are preferred, so the invented names of one master displace no other.
-    """
-    deadline = time.monotonic() + seconds
-    parts = servers.each(lambda server: server.names(pattern, limit, deadline), seconds + timeout)
-    counts = Counter(
-        name for part in parts if part for name in part if not name.endswith(MARKER) and MARK_KEY not in name
-    )
-    names = sorted(counts, key=lambda name: (-counts[name], name))[:limit]
-    return sorted(names), len(counts) <= limit and all(server.complete for server in servers.all)
-
-
-def held(names: Sequence[bytes], masters: Sequence[Found | None], need: int) -> list[Held]:
-    """The reported tokens by name; several tokens of a name begin with the most widely held."""
-    found = []
-    for place, name in enumerate(names):
-        votes = [None if answers is None else answers[place] for answers in masters]
-        for token in {vote[0] for vote in votes if vote}:
-            left = [vote[1] if vote and vote[0] == token else None for vote in votes]
-            has = sum(one is not None for one in left)
-            possible = has + sum(answers is None for answers in masters) >= need
-            found.append(Held(name, token, left, True if has >= need else None if possible else False))
-    return sorted(found, key=lambda one: (one.name, not one.quorum, one.token))
-
-
 def _print_table(seen: Snapshot, prefix: bytes) -> None:
     for place, (name, error) in enumerate(seen.errors.items(), 1):
         print(f"{place}: {name}" + (f": {error}" if error else ""))
@@ -187,10 +140,10 @@ def table_columns(masters: int) -> list[str]:
     return ["lock", "owner", "token", "quorum", *(f"ttl {place + 1}" for place in range(masters))]
 
 
-def row(one: Held, prefix: bytes) -> list[str]:
-    ttls = ("-" if left is None else f"{left / 1000:.1f} s" for left in one.left)
-    name = clean(one.name.removeprefix(prefix))
-    return [name, owner_of(one.token) or "-", _token(one.token), QUORUM[one.quorum], *ttls]
+def row(one: Holder, prefix: bytes) -> list[str]:
+    ttls = ("-" if left is None else f"{left:.1f} s" for left in one.ttls)
+    name = clean(one.key.removeprefix(prefix))
+    return [name, one.owner or "-", _token(one.token), QUORUM[one.held], *ttls]
 
 
 def _as_json(seen: Snapshot, prefix: bytes) -> dict[str, Any]:
@@ -199,14 +152,14 @@ def _as_json(seen: Snapshot, prefix: bytes) -> dict[str, Any]:
     return {"masters": masters, "locks": locks, "complete": seen.complete}
 
 
-def as_json(one: Held, prefix: bytes) -> dict[str, Any]:
+def as_json(one: Holder, prefix: bytes) -> dict[str, Any]:
     return {
-        "lock": clean(one.name.removeprefix(prefix), MAX_SHOWN),
-        "key": clean(one.name, MAX_SHOWN),
+        "lock": clean(one.key.removeprefix(prefix), MAX_SHOWN),
+        "key": clean(one.key, MAX_SHOWN),
         "token": _token(one.token),
-        "owner": owner_of(one.token),
-        "quorum": one.quorum,
-        "ttl": [None if left is None else left / 1000 for left in one.left],
+        "owner": one.owner,
+        "quorum": one.held,
+        "ttl": list(one.ttls),
     }
 
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..masters.key_scan import Server, Servers
 from ..wire.text import clean
-from .key_scan import Server, Servers
 from .live import watch
 from .locks import Search, Snapshot, as_json, exit_code, lock_table
 from .settings import load
@@ -75,7 +75,7 @@ class Monitor:
         timeout = self._search.reading.timeout
         figures = list(self._servers.each(_figures, timeout))
         seen = self._search.read(self._servers)
-        keys = sorted({one.name for one in seen.locks})
+        keys = sorted({one.key for one in seen.locks})
         queued = dict.fromkeys(keys, 0)
         for lengths in self._servers.each(lambda server: _queue_lengths(server, keys), timeout):
             for key, length in zip(keys, lengths or (), strict=False):
@@ -127,7 +127,7 @@ def tables_of(frame: Frame, prefix: bytes) -> list[Table]:
     rows = [[str(place), *_row(one)] for place, one in enumerate(frame.masters, 1)]
     errors = [[str(n), clean(one.error)] for n, one in enumerate(frame.masters, 1) if one.error]
     names, locks = lock_table(frame.seen, prefix)
-    queued = [str(frame.queued[one.name] or "-") for one in frame.seen.locks]
+    queued = [str(frame.queued[one.key] or "-") for one in frame.seen.locks]
     locks = [[*row[:3], waiters, *row[3:]] for row, waiters in zip(locks, queued, strict=True)]
     tables: list[Table] = [
         (columns, rows),
@@ -145,7 +145,7 @@ def _row(one: MasterFrame) -> list[str]:
 
 
 def _as_json(frame: Frame, prefix: bytes) -> dict[str, Any]:
-    locks = [as_json(one, prefix) | {"queue": frame.queued[one.name]} for one in frame.seen.locks]
+    locks = [as_json(one, prefix) | {"queue": frame.queued[one.key]} for one in frame.seen.locks]
     return {
         "time": time.time(),
         "masters": [asdict(one) for one in frame.masters],

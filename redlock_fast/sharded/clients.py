@@ -19,6 +19,7 @@ from ..algorithm.batch import Completion, UnfinishedBatch
 from ..algorithm.lease import Lease
 from ..errors import ConfigError
 from ..locks.config import check_options
+from ..locks.inspection import Holder
 from ..locks.options import (
     AsyncKindOptions,
     AsyncLockOptions,
@@ -232,6 +233,26 @@ class ShardedRedlock(Sharding[FastRedlock]):
         """Ask the group of ``resource`` whether it is locked now. As [`FastRedlock.locked`][]."""
         return self._client(resource).locked(resource)
 
+    def holders(self, prefix: Resource = "", *, limit: int = 1000, timeout: float = 10.0) -> list[Holder]:
+        """The holders in all groups, one group after the other; ``limit`` is for each group.
+
+        As [`FastRedlock.holders`][].
+        """
+        return [
+            holder
+            for client in self._clients.values()
+            for holder in client.holders(prefix, limit=limit, timeout=timeout)
+            if self._client(holder.name) is client
+        ]
+
+    def inspect(self, resource: Resource, *, timeout: float = 10.0) -> list[Holder]:
+        """Who holds ``resource``, and who waits for it. As [`FastRedlock.inspect`][]."""
+        return self._client(resource).inspect(resource, timeout=timeout)
+
+    def break_lock(self, resource: Resource, *, timeout: float = 10.0) -> list[Holder]:
+        """Take ``resource`` from its holders, who get no notice. As [`FastRedlock.break_lock`][]."""
+        return self._client(resource).break_lock(resource, timeout=timeout)
+
     def connect(self, timeout: float | None = None) -> bool:
         """Wait until every group has a quorum connected. False: ``timeout`` seconds passed before.
 
@@ -397,6 +418,25 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
     async def locked(self, resource: Resource) -> bool:
         """Ask the group of ``resource`` whether it is locked now. As [`AsyncFastRedlock.locked`][]."""
         return await self._client(resource).locked(resource)
+
+    async def holders(
+        self, prefix: Resource = "", *, limit: int = 1000, timeout: float = 10.0
+    ) -> list[Holder]:
+        """The holders in all groups, one group after the other. As [`ShardedRedlock.holders`][]."""
+        return [
+            holder
+            for client in self._clients.values()
+            for holder in await client.holders(prefix, limit=limit, timeout=timeout)
+            if self._client(holder.name) is client
+        ]
+
+    async def inspect(self, resource: Resource, *, timeout: float = 10.0) -> list[Holder]:
+        """Who holds ``resource``, and who waits for it. As [`AsyncFastRedlock.inspect`][]."""
+        return await self._client(resource).inspect(resource, timeout=timeout)
+
+    async def break_lock(self, resource: Resource, *, timeout: float = 10.0) -> list[Holder]:
+        """Take ``resource`` from its holders, who get no notice. As [`AsyncFastRedlock.break_lock`][]."""
+        return await self._client(resource).break_lock(resource, timeout=timeout)
 
     async def connect(self, timeout: float | None = None) -> bool:
         """Wait until every group has a quorum connected. False: ``timeout`` seconds passed before.

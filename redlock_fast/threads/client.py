@@ -19,6 +19,7 @@ from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_kind_options, ch
 from ..locks.decorated import check_plain
 from ..locks.dev_mode import DEV_MODE, warn_of_held
 from ..locks.failures import is_locked
+from ..locks.inspection import Holder, break_lock, inspect_lock, list_holders
 from ..locks.lock_state import LockState, plain_lock
 from ..locks.many import AcquireMany, ReleaseMany, leases_of, new_extend_many, not_released
 from ..locks.multilock import multi_lock_kind
@@ -731,6 +732,67 @@ class FastRedlock(BaseClient):
             self.connect()
         votes = run(Procedure(procedures.exists(self._core.policy, key)), self._core.masters)
         return is_locked(self._core, resource, votes)
+
+    def holders(self, prefix: Resource = "", *, limit: int = 1000, timeout: float = 10.0) -> list[Holder]:
+        """Ask the masters which locks are held whose names begin with ``prefix``, and by whom.
+
+        Locks of all kinds, of all clients with this ``key_prefix``, and of other libraries on the same
+        masters. Without callers that wait: see [`inspect`][]. The list may be outdated when it is returned:
+        use it for display, not for decisions. It takes several round trips over connections of its own, with
+        the user of this client, who then needs the permission for SCAN.
+
+        Args:
+            prefix: The beginning of the names; "": all locks.
+            limit: The largest number of keys of locks, from 1 to 100,000.
+            timeout: Seconds for each question to the masters.
+
+        Examples:
+            >>> for holder in client.holders("orders:"):
+            ...     print(holder.name, holder.owner, f"{holder.remaining:.1f} s")
+
+        Raises:
+            QuorumUnavailable: Too few masters answer, or their user may not list keys.
+            ConfigError: An invalid argument; or there are more locks than ``limit``.
+            ClientClosed: The client is closed.
+        """
+        return list_holders(self._core, prefix, limit, timeout)
+
+    def inspect(self, resource: Resource, *, timeout: float = 10.0) -> list[Holder]:
+        """Ask the masters who holds the lock ``resource`` of any kind, and who waits for it with a place.
+
+        Those that a quorum has come first in each kind; an empty list: nobody. For display, as
+        [`holders`][]. ``timeout``: seconds for each question to the masters.
+
+        Examples:
+            >>> [holder.owner for holder in client.inspect("orders:42") if holder.held]
+
+        Raises:
+            QuorumUnavailable: Too few masters answer.
+            ConfigError: An invalid name or timeout.
+            ClientClosed: The client is closed.
+        """
+        return inspect_lock(self._core, resource, timeout)
+
+    def break_lock(self, resource: Resource, *, timeout: float = 10.0) -> list[Holder]:
+        """Take the lock ``resource``, of any kind, from all its holders, and delete the places of who waits.
+
+        **The holder gets no notice.** It believes in its lock until its next extension, at the latest until
+        its lease ends: ``remaining`` of each [`Holder`][redlock_fast.Holder] says when. Until then there may
+        be two holders, and only fencing tokens protect the resource. Exactly the tokens that were found are
+        deleted: one that is new since then stays. ``timeout``: seconds for each question to the masters.
+
+        Returns what was found and broken; an empty list: nothing was held.
+
+        Examples:
+            >>> broken = client.break_lock("nightly-report")
+            >>> time.sleep(max((holder.remaining for holder in broken), default=0.0))
+
+        Raises:
+            QuorumUnavailable: Too few masters answered: the lock may be broken on a minority.
+            ConfigError: An invalid name or timeout.
+            ClientClosed: The client is closed.
+        """
+        return break_lock(self._core, resource, timeout)
 
     def connect(self, timeout: float | None = None) -> bool:
         """Wait until a quorum of masters is connected. False: ``timeout`` seconds passed before.

@@ -183,6 +183,11 @@ client.acquire_many([5])
 client.release_many(lock)
 client.release_many(["r"])
 client.locked(5)
+client.holders(5)
+client.inspect("r", 5)
+client.break_lock(["r"])
+client.inspect("r")[0].left
+FastRedlock.from_env(tttl=5)
 client.connect("5")
 client.stats().contention
 client.health()[0].nmae

@@ -20,6 +20,7 @@ from redlock_fast import (
     AsyncShardedRedlock,
     Contended,
     FastRedlock,
+    Holder,
     Leader,
     Lock,
     LockNotAcquired,
@@ -96,6 +97,9 @@ for each in (client, sharded):
     assert_type(each.acquire_many(urls, 10), list[Lock | None])
     assert_type(each.release_many([lock]), list[bool])
     assert_type(each.locked(b"r"), bool)
+    assert_type(each.holders("r", limit=10, timeout=5), list[Holder])
+    assert_type(each.inspect(b"r", timeout=5), list[Holder])
+    assert_type(each.break_lock("r"), list[Holder])
     assert_type(each.stats().contended, int)
     with each as entered:
         print(entered)
@@ -107,6 +111,11 @@ with client.rlock("r") as rlock, rlock.owned_by("owner"):
 
 class OurClient(FastRedlock):
     """A subclass keeps its type."""
+
+
+assert_type(OurClient.from_env(ttl=10, wait="push"), OurClient)
+assert_type(client.inspect("r")[0].ttls, tuple[float | None, ...])
+assert_type(client.inspect("r")[0].held, bool | None)
 
 
 with OurClient(urls, ttl=5) as ours:
@@ -197,6 +206,9 @@ async def main() -> None:
         assert_type(each.rlock("r", min_validity=1, cancel_on_loss=False), AsyncRLock)
         assert_type(each.multilock(["a", "b"], on_lost=lost_async), AsyncLock)
         assert_type(await each.acquire("r", timeout=5), AsyncLock | None)
+        assert_type(await each.holders("r", limit=10, timeout=5), list[Holder])
+        assert_type(await each.inspect(b"r", timeout=5), list[Holder])
+        assert_type(await each.break_lock("r"), list[Holder])
         assert_type(await each.acquire_many(["a", "b"]), list[AsyncLock | None])
 
         @each.synchronized(lambda order: f"{order}", timeout=5, cancel_on_loss=False)

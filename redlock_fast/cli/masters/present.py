@@ -7,10 +7,10 @@ import json
 from typing import Any
 
 from ...algorithm.quorum import quorum
+from ...masters.key_scan import Servers
 from ...masters.membership import Record
 from ...wire.text import clean
 from .. import exit_codes
-from ..key_scan import Servers
 from ..output import print_error
 from ..settings import Settings
 from ..tables import show

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...masters.key_scan import Server, Servers, escape_pattern
 from ...masters.marks import MARK_KEY, REFUSED, Mark, decode_mark
 from ...masters.membership import (
     JOINT,
@@ -28,7 +29,6 @@ from ...masters.probe import info_of, pairs_of
 from ...masters.restart_guard import stops_after
 from ...wire.resp import ProtocolError
 from ...wire.text import clean
-from ..key_scan import Server, Servers, escape_pattern
 from .phases import Lists, Phase, Present, Seen, State, present
 
 #: Marks that are read of one master.

@@ -7,10 +7,10 @@ import json
 import textwrap
 from typing import Any
 
+from ...masters.key_scan import Server, Servers
 from ...masters.marks import MARK_TTL, REFUSED
 from ...wire.text import clean
 from .. import exit_codes
-from ..key_scan import Server, Servers
 from ..output import print_error
 from ..tables import show
 from .phases import Done, Phase, Refused, forbidden_steps, next_move, number_of, wait_seconds

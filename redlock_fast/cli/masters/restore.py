@@ -14,10 +14,10 @@ from collections.abc import Mapping
 
 from ...algorithm.quorum import quorum
 from ...errors import ConfigError
+from ...masters.key_scan import Servers
 from ...masters.membership import STEADY, Record
 from ...wire.text import clean
 from .. import exit_codes
-from ..key_scan import Servers
 from ..output import print_error
 from ..settings import Settings
 from .records import Answer, answers_of, write_record

@@ -10,9 +10,9 @@ from dataclasses import replace
 from ...errors import ConfigError
 from ...locks.config import check_joint, number
 from ...masters.address import Target, numbered
+from ...masters.key_scan import Servers
 from ...wire.text import clean
 from .. import exit_codes
-from ..key_scan import Servers
 from ..output import print_error
 from ..settings import has_new_masters, load, new_masters
 from .phases import Command, Done, Lists, Phase, Refused, Wait, Write, follow, wait_seconds

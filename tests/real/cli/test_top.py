@@ -17,12 +17,12 @@ from support.terminal import on_terminal
 from support.waiting import DEADLINE, PATIENT, eventually, start
 
 from redlock_fast import FastRedlock
-from redlock_fast.cli.key_scan import Servers
 from redlock_fast.cli.locks import Search
 from redlock_fast.cli.settings import Settings
 from redlock_fast.cli.tables import rich_tables
 from redlock_fast.cli.top import Monitor, _figures, tables_of
 from redlock_fast.embedded import Masters
+from redlock_fast.masters.key_scan import Servers
 
 PICTURE = Path(__file__).parents[3] / "docs" / "images" / "top.svg"
 WIDTH = 80

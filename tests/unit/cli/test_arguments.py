@@ -17,10 +17,10 @@ import pytest
 import redlock_fast
 from redlock_fast import Retry, cli
 from redlock_fast.cli import exit_codes, output, tables
-from redlock_fast.cli.key_scan import escape_pattern
 from redlock_fast.cli.settings import load
-from redlock_fast.locks.environment import OPTIONS
 from redlock_fast.errors import ConfigError
+from redlock_fast.locks.environment import OPTIONS
+from redlock_fast.masters.key_scan import escape_pattern
 
 A, B, C = "redis://a", "redis://b", "redis://c"
 

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ..masters.address import Target
-from ..masters.connect import connection_of, error_text
 from ..wire.dialect import COMPARE_AND_DELETE
 from ..wire.resp import ProtocolError
+from .address import Target
+from .connect import connection_of, error_text
 
 #: Keys in one round trip: of SCAN, and of the commands for values.
 OF_STRINGS = (b"COUNT", b"1000", b"TYPE", b"string")
+ALL_TYPES = (b"COUNT", b"1000")
 ASKED_AT_ONCE = 500
 #: The last entry that is read of a sorted set.
 MAX_ENTRIES = 10_000
@@ -143,12 +144,14 @@ class Server:
     def behind_sentinels(self) -> bool:
         return self._target.ask_sentinels is not None
 
-    def names(self, pattern: bytes, limit: int, deadline: float) -> set[bytes]:
-        """The matching keys with string values; ends soon after ``limit`` keys."""
+    def names(
+        self, pattern: bytes, limit: int, deadline: float, types: tuple[bytes, ...] | None = None
+    ) -> set[bytes]:
+        """The matching keys of these types, by default strings; ends soon after ``limit`` keys."""
         found: set[bytes] = set()
         cursor = b"0"
         while True:
-            (reply,) = self.ask([(b"SCAN", cursor, b"MATCH", pattern, *OF_STRINGS)])
+            (reply,) = self.ask([(b"SCAN", cursor, b"MATCH", pattern, *(types or OF_STRINGS))])
             cursor = _add_names(found, reply)
             if cursor == b"0":
                 return found
@@ -249,6 +252,7 @@ class Servers:
     """Calls all masters at the same time, those that failed no more. A context manager."""
 
     def __init__(self, targets: Sequence[Target], timeout: float) -> None:
+        self.timeout: float = timeout
         self.all: list[Server] = [Server(target, timeout) for target in targets]
         self._pool = ThreadPoolExecutor(len(targets))
 
