@@ -1839,42 +1839,14 @@ JOBS = [
 #: Drop-ins for other libraries.
 DROP_INS = [
     *of(
-        "redlock_fast/compat/redlock_plus.py",
-        judges("real/compat/threads") + "::test_each_acquire_or_extend_of_an_rlock_needs_a_release",
-        ("an-inner-release-frees-the-lock", "own.depth += 1\n        return extended", "return extended"),
-    ),
-    *of(
         "redlock_fast/compat/_holds.py",
         judges("real/locks/shared_objects"),
         ("a-late-holder-has-the-next-ones-hold", "if own is None or own.ended_by_other or", "if True or"),
     ),
     *of(
-        "redlock_fast/compat/redlock_plus.py",
-        judges("real/compat/threads") + "::test_redlock_plus_prefers_nodes",
-        (
-            "details-in-place-of-nodes",
-            "connection_details if nodes is None else nodes",
-            "connection_details or nodes",
-        ),
-    ),
-    *of(
         "redlock_fast/compat/redlock.py",
         judges("real/compat/arguments"),
         ("no-masters-are-this-machine", "if connection_details is None", "if not connection_details"),
-    ),
-    *of(
-        "redlock_fast/compat/redlock_plus.py",
-        judges("real/compat/threads") + "::test_an_extension_lasts_as_long_as_the_object_says_now",
-        (
-            "an-extension-is-as-long-as-the-lease-was",
-            "extend(seconds_of_ttl(self.ttl), confirm",
-            "extend(confirm",
-        ),
-        (
-            "a-shorter-extension-asks-no-master",
-            "seconds_of_ttl(self.ttl), confirm=True",
-            "seconds_of_ttl(self.ttl)",
-        ),
     ),
     *of(
         "redlock_fast/compat/aioredlock.py",

@@ -33,17 +33,6 @@ def redlock(resource, ports):
     yield None
 
 
-def redlock_plus(resource, ports):
-    from redlock_plus import Lock
-
-    lock = Lock(resource, [{"host": "127.0.0.1", "port": port} for port in ports], ttl=60000)
-    held = lock.acquire(blocking=False, autoextend=False)
-    yield bool(held)
-    if held:
-        lock.release()
-    yield None
-
-
 def pottery(resource, ports):
     from pottery import Redlock
     from redis import Redis

@@ -18,7 +18,7 @@ from redlock_fast import (
     ShardedRedlock,
     otel,
 )
-from redlock_fast.compat import pottery, redis_py, redlock, redlock_plus, redlock_py
+from redlock_fast.compat import pottery, redis_py, redlock, redlock_py
 from redlock_fast.embedded import Masters
 from redlock_fast.locks.options import ClientOptions, LockOptions
 from redlock_fast.prometheus import RedlockCollector
@@ -206,6 +206,5 @@ otel.trace(client, resource=True)
 redlock_py.Redlock(urls, retry_cuont=3)
 redlock_py.Redlock(urls).lock("r")
 redlock.RedLock("r", urls, tll=1000)
-redlock_plus.Lock("r", urls, wait="pusch")
 pottery.Redlock(key="r", tll=3)
 redis_py.lock_class(urls, tll=3)

@@ -32,7 +32,7 @@ from redlock_fast import (
     otel,
 )
 from redlock_fast.aio.renewal import AsyncLossEvent
-from redlock_fast.compat import pottery, redis_py, redlock, redlock_plus, redlock_py
+from redlock_fast.compat import pottery, redis_py, redlock, redlock_py
 from redlock_fast.embedded import Masters
 from redlock_fast.locks.options import AsyncLockOptions, ClientOptions, LockOptions, WaitMode
 from redlock_fast.locks.rwlock import ReadWriteLock
@@ -230,8 +230,7 @@ otel.RedlockMetrics().add(client)
 otel.trace(client, TracerProvider(), resources=True)
 assert_type(redlock_py.Redlock([{"host": "a"}], wait="poll").quorum, int)
 assert_type(redlock.RedLock("r", ttl=1000, decide="all").acquire(), bool)
-assert_type(redlock_plus.Lock("r", [{"host": "a"}], engine="python").locked(), bool)
-redlock_plus.Lock("r", [{"host": "a"}], joint_with=["redis://b"])
+redlock.RedLock("r", [{"host": "a"}], engine="python", joint_with=["redis://b"])
 assert_type(pottery.Redlock(key="r", masters=set(clients), max_ttl=30).locked(), float)
 with clients[0].lock("r", timeout=10, lock_class=redis_py.lock_class(urls, wait="poll")):
     pass

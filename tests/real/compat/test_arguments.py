@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from redlock_fast import ConfigError
-from redlock_fast.compat import close_all, pottery, redis_py, redlock, redlock_plus, redlock_py
+from redlock_fast.compat import close_all, pottery, redis_py, redlock, redlock_py
 from redlock_fast.compat._clients import shared, shared_aio
 from redlock_fast.compat.aioredlock import Aioredlock, Sentinel
 from redlock_fast.embedded import Masters
@@ -50,7 +50,6 @@ def client_of_pottery(masters: list[str], **options: Any) -> Any:
 DROP_INS: dict[str, Callable[..., Any]] = {
     "redlock_py": lambda masters, **options: redlock_py.Redlock(masters, **options)._client,
     "redlock": lambda masters, **options: redlock.RedLock("r", masters, **options)._client,
-    "redlock_plus": lambda masters, **options: redlock_plus.Lock("r", masters, **options)._client,
     "redis_py": client_of_redis_py,
     "redis_py, asyncio": lambda masters, **options: asyncio.run(client_of_redis_py_aio(masters, **options)),
     "pottery": client_of_pottery,
@@ -91,10 +90,7 @@ def test_equal_lists_share_a_client() -> None:
 
 
 def test_a_drop_in_locks_on_both_lists(valkey: Masters, options: Options) -> None:
-    with redlock_plus.Lock(
-        "r", valkey.urls[:3], joint_with=valkey.urls[2:], ttl=60_000, **options
-    ) as validity:
-        assert validity > 0
+    with redlock.RedLock("r", valkey.urls[:3], joint_with=valkey.urls[2:], ttl=60_000, **options):
         assert [master.ask("EXISTS r") for master in valkey].count(":1") >= 3
 
 
@@ -138,16 +134,10 @@ async def get_lock(identifier: Any) -> Any:
 
 #: What is wrong, as the error names it, and what raises the error.
 BAD: list[tuple[str, Callable[[], Any]]] = [
-    ("timeout", lambda: redlock_plus.Lock("r", DEAD).acquire(timeout="x")),  # type: ignore[arg-type]
-    ("timeout", lambda: redlock_plus.Lock("r", DEAD).acquire(timeout=None)),  # type: ignore[arg-type]
-    ("timeout", lambda: redlock_plus.Lock("r", DEAD).acquire(timeout=NAN)),
-    ("timeout", lambda: redlock_plus.Lock("r", DEAD).acquire(False, False)),
-    ("timeout", lambda: redlock_plus.RLock("r", DEAD).acquire(timeout="x")),  # type: ignore[arg-type]
-    ("ttl", lambda: redlock_plus.Lock("r", DEAD, ttl="x")),  # type: ignore[arg-type]
-    ("ttl", lambda: redlock_plus.Lock("r", DEAD, ttl=-5)),
-    ("retry_delay", lambda: redlock_plus.Lock("r", DEAD, retry_delay="x")),  # type: ignore[arg-type]
-    ("masters", lambda: redlock_plus.Lock("r", 5)),  # type: ignore[arg-type]
-    ("masters", lambda: redlock_plus.LockFactory(None)),  # type: ignore[arg-type]
+    ("ttl", lambda: redlock.RedLock("r", DEAD, ttl="x")),  # type: ignore[arg-type]
+    ("ttl", lambda: redlock.RedLock("r", DEAD, ttl=-5)),
+    ("masters", lambda: redlock.RedLock("r", 5)),  # type: ignore[arg-type]
+    ("masters", lambda: redlock.RedLockFactory(None)),  # type: ignore[arg-type]
     ("blocking_timeout", lambda: of_redis_py(blocking_timeout="x").acquire()),
     ("blocking_timeout", lambda: of_redis_py(blocking_timeout=NAN).acquire()),
     ("blocking_timeout", lambda: of_redis_py(blocking_timeout=False).acquire()),

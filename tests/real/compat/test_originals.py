@@ -23,7 +23,7 @@ from support.python_process import run_python
 from support.waiting import DEADLINE, PATIENT, eventually
 
 from redlock_fast import ConfigError
-from redlock_fast.compat import aclose_all, aioredlock, close_all, pottery, redis_py, redlock, redlock_plus
+from redlock_fast.compat import aclose_all, aioredlock, close_all, pottery, redis_py, redlock
 from redlock_fast.compat import redlock_py as redlock_py_
 from redlock_fast.compat._clients import shared, shared_aio
 from redlock_fast.embedded import Masters
@@ -54,11 +54,6 @@ def of_redlock_py(resource: str, masters: Masters, options: dict[str, Any]) -> H
 def of_redlock(resource: str, masters: Masters, options: dict[str, Any]) -> Held | None:
     lock = redlock.RedLock(resource, ports(masters), retry_times=1, ttl=60_000, **options)
     return lock.release if lock.acquire() else None
-
-
-def of_redlock_plus(resource: str, masters: Masters, options: dict[str, Any]) -> Held | None:
-    lock = redlock_plus.Lock(resource, ports(masters), ttl=60_000, **options)
-    return (lambda: bool(lock.release()) and None) if lock.acquire(blocking=False) else None
 
 
 def of_pottery(resource: str, masters: Masters, options: dict[str, Any]) -> Held | None:
@@ -97,7 +92,6 @@ def of_aioredlock(resource: str, masters: Masters, options: dict[str, Any]) -> H
 PEERS: dict[str, tuple[Take, str]] = {
     "redlock-py": (of_redlock_py, "{}"),
     "redlock": (of_redlock, "{}"),
-    "redlock-plus": (of_redlock_plus, "{}"),
     "pottery": (of_pottery, "redlock:{}"),
     "aioredlock": (of_aioredlock, "{}"),
     "redis-py": (of_redis_py, "{}"),
@@ -227,7 +221,7 @@ def test_the_same_masters_have_one_client() -> None:
 def test_close_all_closes_what_only_the_cache_has(valkey: Masters, options: dict[str, Any]) -> None:
     """Catches: a client that is dropped before it is closed, and the connections that a held lease keeps."""
     others = {*_all_masters}
-    assert redlock_plus.Lock("r", valkey.urls, ttl=60_000, **options).acquire()
+    assert redlock.RedLock("r", valkey.urls, ttl=60_000, **options).acquire()
     made = {*_all_masters} - others
     assert made
     close_all()
@@ -266,7 +260,7 @@ def test_each_loop_has_its_own_and_leaves_nothing(valkey: Masters) -> None:
 )
 def test_bad_masters_show_where_they_are_given(masters: list[Any]) -> None:
     for make in (
-        lambda: redlock_plus.Lock("r", nodes=masters or [None]),
+        lambda: redlock.RedLock("r", masters),
         lambda: redis_py.lock_class(masters),
         lambda: aioredlock.Aioredlock(masters),
     ):

@@ -25,7 +25,7 @@ from support.signalling import interrupt
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import Lock
-from redlock_fast.compat import _holder, _holds, pottery, redis_py, redlock, redlock_plus
+from redlock_fast.compat import _holder, _holds, pottery, redis_py, redlock
 from redlock_fast.compat import redlock_py as redlock_py_
 from redlock_fast.embedded import Masters
 
@@ -99,16 +99,12 @@ HOLDERS: dict[str, Callable[[Masters, Options], Any]] = {
     "redlock, reentrant": lambda masters, options: redlock.ReentrantRedLock(
         "r", masters.urls, ttl=60_000, **options
     ),
-    "redlock-plus": lambda masters, options: redlock_plus.Lock("r", masters.urls, ttl=60_000, **options),
-    "redlock-plus, reentrant": lambda masters, options: redlock_plus.RLock(
-        "r", masters.urls, ttl=60_000, **options
-    ),
     "pottery": lambda masters, options: pottery.Redlock(
         key="r", masters=masters.urls, auto_release_time=60, **options
     ),
 }
 #: At the return of their functions all is done: what is raised there is for the caller.
-COMPAT = tuple(f"compat/{Path(module.__file__).name}" for module in (pottery, redlock, redlock_plus, _holder))
+COMPAT = tuple(f"compat/{Path(module.__file__).name}" for module in (pottery, redlock, _holder))
 
 
 def interrupted_at_each(
@@ -285,22 +281,14 @@ def test_redlock_reports_what_the_original_hides(valkey: Masters, options: Optio
         redlock.RedLock("r", DEAD, **impatient(options)).acquire()
 
 
-@pytest.mark.parametrize("library", ["redlock", "redlock-plus"])
-def test_reentrant_locks(valkey: Masters, options: Options, library: str) -> None:
+def test_reentrant_locks(valkey: Masters, options: Options) -> None:
     """By the thread that holds it; others wait, also for the same object."""
-    settings = {"ttl": 60_000, **options}
-    lock: Any
-    if library == "redlock":
-        lock = redlock.ReentrantRedLock("r", valkey.urls, retry_times=1, **settings)
-    else:
-        lock = redlock_plus.RLockFactory(valkey.urls, **settings)("r")
-        assert isinstance(lock, redlock_plus.RLock)
-    once = {} if library == "redlock" else {"blocking": False}
+    lock = redlock.ReentrantRedLock("r", valkey.urls, retry_times=1, ttl=60_000, **options)
     assert lock.acquire()
     assert lock.acquire()
-    assert start(lambda: lock.acquire(**once)).result(DEADLINE) is False
+    assert start(lock.acquire).result(DEADLINE) is False
     lock.release()
-    assert start(lambda: lock.acquire(**once)).result(DEADLINE) is False
+    assert start(lock.acquire).result(DEADLINE) is False
     lock.release()
     nothing_left(valkey)
     assert lock.acquire()
@@ -310,16 +298,13 @@ def test_reentrant_locks(valkey: Masters, options: Options, library: str) -> Non
     nothing_left(valkey)
 
 
-@pytest.mark.parametrize("library", ["redlock", "redlock-plus"])
-def test_a_nested_acquire_of_a_lost_lock_raises(valkey: Masters, options: Options, library: str) -> None:
+def test_a_nested_acquire_of_a_lost_lock_raises(valkey: Masters, options: Options) -> None:
     """An acquire in its place would hide the loss from the outer block."""
-    kind: Any = redlock.ReentrantRedLock if library == "redlock" else redlock_plus.RLock
-    error = redlock.RedLockError if library == "redlock" else redlock_plus.RedlockError
-    lock = kind("r", valkey.urls, ttl=SHORT, **options)
+    lock = redlock.ReentrantRedLock("r", valkey.urls, ttl=SHORT, **options)
     assert lock.acquire()
     assert lock.acquire()
-    eventually(lambda: not lock._lock.locked(), "the lease ends")
-    with pytest.raises(error, match="acquired again"):
+    eventually(lambda: not lock._lock or not lock._lock.locked(), "the lease ends")
+    with pytest.raises(redlock.RedLockError, match="acquired again"):
         lock.acquire()
     lock.release()
     lock.release()
@@ -329,46 +314,20 @@ def test_a_nested_acquire_of_a_lost_lock_raises(valkey: Masters, options: Option
 
 
 @needs_fork
-@pytest.mark.parametrize("library", ["redlock", "redlock-plus"])
-def test_a_child_of_fork_does_not_hold_a_reentrant_lock(
-    valkey: Masters, options: Options, library: str
-) -> None:
+def test_a_child_of_fork_does_not_hold_a_reentrant_lock(valkey: Masters, options: Options) -> None:
     """The object of the parent has another owner there, and is not lost."""
-    lock: Any
-    if library == "redlock":
-        lock = redlock.ReentrantRedLock("r", valkey.urls, ttl=60_000, retry_times=1, **options)
-    else:
-        lock = redlock_plus.RLock("r", valkey.urls, ttl=60_000, **options)
-    once = {} if library == "redlock" else {"blocking": False}
+    lock = redlock.ReentrantRedLock("r", valkey.urls, ttl=60_000, retry_times=1, **options)
     assert lock.acquire()
 
     def refused() -> None:
-        assert lock.acquire(**once) is False
-        with contextlib.suppress(redlock_plus.InvalidOperationError):
-            lock.release()
+        assert lock.acquire() is False
+        lock.release()
 
     assert exit_code(fork_child(refused)) == 0
     assert lock.acquire()
     lock.release()
     lock.release()
     nothing_left(valkey)
-
-
-def test_each_acquire_or_extend_of_an_rlock_needs_a_release(valkey: Masters, options: Options) -> None:
-    """A lock that an outer block relies on is not freed by an inner one, and not shared with a thread."""
-    lock = redlock_plus.RLock("r", valkey.urls, ttl=60_000, **options)
-    assert lock.acquire_or_extend()
-    assert 50_000 < lock.acquire_or_extend() < 60_000
-    assert start(lambda: lock.acquire_or_extend(blocking=False)).result(DEADLINE) is False
-    assert lock.release() is True
-    assert lock.locked()
-    assert lock.release() is True
-    nothing_left(valkey)
-    assert lock.acquire_or_extend(autoextend=False)
-    forget(valkey)
-    with pytest.raises(redlock_plus.RedlockError, match="acquired again"):
-        lock.acquire_or_extend()
-    assert lock.release() is False
 
 
 def test_the_masters_are_there_as_clients(valkey: Masters, options: Options) -> None:
@@ -379,79 +338,12 @@ def test_the_masters_are_there_as_clients(valkey: Masters, options: Options) -> 
     assert lock.redis_nodes is factory.redis_nodes
     assert (lock.quorum, factory.quorum) == (3, 3)
     alone = redlock.RedLock("r", valkey.urls, **options)
-    plus = redlock_plus.Lock("r", valkey.urls, **options)
     locks = redlock_py_.Redlock([*valkey.urls[:4], redis.Redis.from_url(valkey.urls[4])], **options)
     assert locks.servers is locks.servers
-    locks_plus = redlock_plus.LockFactory(valkey.urls, **options)
-    assert locks_plus.redis_nodes is locks_plus.redis_nodes
-    nodes_of_all = factory.redis_nodes, alone.redis_nodes, plus.redis_nodes, locks_plus.redis_nodes
-    for nodes in (*nodes_of_all, locks.servers):
+    for nodes in (factory.redis_nodes, alone.redis_nodes, locks.servers):
         assert [node.ping() for node in nodes] == [True] * 5
         for node in nodes:
             node.close()
-
-
-# --- redlock-plus -------------------------------------------------------------------------------------
-
-
-def refused_after(lock: redlock_plus.Lock, seconds: float) -> bool:
-    """False: too few masters answered in that time."""
-    with contextlib.suppress(redlock_plus.RedlockError):
-        assert lock.acquire(timeout=seconds) is False
-        return True
-    return False
-
-
-def test_redlock_plus(valkey: Masters, options: Options, raw: Raw) -> None:
-    lock = redlock_plus.Lock("r", nodes=raw(valkey), ttl=60_000, **options)
-    other = redlock_plus.LockFactory(valkey.urls, ttl=60_000, **options)("r")
-    for nothing in (lock.release, lock.extend):
-        with pytest.raises(redlock_plus.InvalidOperationError):
-            nothing()
-    validity = lock.acquire()
-    assert 50_000 < validity < 60_000
-    assert lock.locked()
-    assert not other.locked()
-    assert other.acquire(blocking=False) is False
-    eventually(lambda: refused_after(other, 0.05), "the masters answer in that time")
-    assert 50_000 < lock.extend() < 60_000
-    assert lock.release() is True
-    assert lock.release() is False
-    assert not lock.locked()
-    with other as validity:
-        assert 50_000 < validity < 60_000
-    nothing_left(valkey)
-    with pytest.raises(ValueError, match="timeout"):
-        lock.acquire(blocking=False, timeout=2)
-    with pytest.raises(ValueError, match="missing"):
-        redlock_plus.Lock("r")
-
-
-def test_redlock_plus_prefers_nodes(valkey: Masters, options: Options, raw: Raw) -> None:
-    """As the original. Catches: two masters of one resource, in a fleet that passes both arguments."""
-    lock = redlock_plus.Lock("r", DEAD, raw(valkey), **options)
-    assert lock.acquire(timeout=DEADLINE)
-    assert lock.release() is True
-    made = redlock_plus.LockFactory(valkey.urls, **options)("r", connection_details=DEAD)
-    assert made.acquire(timeout=DEADLINE)
-    assert made.release() is True
-    empty: list[Any] = []
-    with pytest.raises(ValueError, match="missing"):
-        redlock_plus.Lock("r", valkey.urls, empty, **options)
-
-
-def test_redlock_plus_extends_by_itself(valkey: Masters, options: Options) -> None:
-    lock = redlock_plus.Lock("r", valkey.urls, ttl=2 * SHORT, **options)
-    assert lock.acquire()
-    assert lock._lock is not None
-    lease = lock._lock._lease
-    assert lease is not None
-    eventually(lambda: lease.extensions > 0, "it is extended")
-    assert lock.release() is True
-    assert lock.acquire(autoextend=False)
-    with pytest.raises(AttributeError):
-        assert lock._lock.lost
-    assert lock.release() is True
 
 
 def test_a_dropped_object_does_not_end_the_extension(valkey: Masters, options: Options) -> None:
@@ -462,12 +354,10 @@ def test_a_dropped_object_does_not_end_the_extension(valkey: Masters, options: O
     local = quorum_lock(redis.Redis, "thread")
 
     def dropped() -> list[Any]:
-        """What redlock-plus and redis-py hold, and redis-py in a thread that ends."""
-        plus = redlock_plus.Lock("plus", valkey.urls, ttl=60_000, **options)
+        """What redis-py holds, also in a thread that ends."""
         plain = quorum_lock(redis, "plain")
-        assert plus.acquire()
         assert plain.acquire()
-        held = [plus._lock, plain.local.lock, start(lambda: local.acquire() and local.local.lock).result()]
+        held = [plain.local.lock, start(lambda: local.acquire() and local.local.lock).result()]
         return [lock._lease for lock in held]
 
     leases = dropped()
@@ -478,31 +368,6 @@ def test_a_dropped_object_does_not_end_the_extension(valkey: Masters, options: O
     forget(valkey)
     clock.jump(THIRD)
     eventually(lambda: all(lease.lost for lease in leases), "its end is noticed")
-
-
-def test_redlock_plus_stops_extending(valkey: Masters, options: Options) -> None:
-    lock = redlock_plus.Lock("r", valkey.urls, ttl=SHORT, **options)
-    lock.stop_autoextend()
-    assert lock.acquire_or_extend(timeout=0)
-    lock.stop_autoextend()
-    assert 0 < lock.acquire_or_extend() < SHORT
-    eventually(lambda: not lock.locked(), "the lease ends")
-    lock.release()
-
-
-def test_redlock_plus_says_what_went_wrong(valkey: Masters, options: Options) -> None:
-    """Three masters, one of them down: the original can never lock."""
-    two_of_three = redlock_plus.Lock("r", [*valkey.urls[:2], DEAD[0]], **options)
-    with two_of_three:
-        pass
-    lock = redlock_plus.Lock("r", valkey.urls, **options)
-    with pytest.raises(redlock_plus.RedlockError, match="before the body"), lock:
-        forget(valkey)
-    assert lock.acquire()
-    forget(valkey)
-    assert lock.extend() is False
-    with pytest.raises(redlock_plus.RedlockError, match="no quorum"):
-        redlock_plus.Lock("r", DEAD, **impatient(options)).acquire()
 
 
 # --- pottery ------------------------------------------------------------------------------------------
@@ -590,14 +455,6 @@ def test_an_extension_lasts_as_long_as_the_object_says_now(valkey: Masters, opti
     forget(valkey)
     with pytest.raises(pottery.ExtendUnlockedLock):
         lock.extend()  # the masters are asked
-    plus = redlock_plus.Lock("r", valkey.urls, ttl=20_000, **options)
-    assert plus.acquire(autoextend=False)
-    plus.ttl = 60_000
-    assert 50_000 < plus.extend() < 60_000
-    plus.ttl = 20_000
-    assert 50_000 < plus.extend() < 60_000
-    forget(valkey)
-    assert plus.extend() is False
 
 
 def test_pottery_contexts(valkey: Masters, options: Options) -> None:

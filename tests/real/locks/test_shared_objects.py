@@ -25,7 +25,7 @@ from redlock_fast import (
     LockAlreadyHeld,
     ShardedRedlock,
 )
-from redlock_fast.compat import aclose_all, pottery, redis_py, redlock, redlock_plus
+from redlock_fast.compat import aclose_all, pottery, redis_py, redlock
 from redlock_fast.embedded import Masters
 from redlock_fast.exporters.instrument import instrument
 
@@ -88,8 +88,6 @@ FOR_THREADS = LOCKS | {
     ),
     "redlock": of_masters(lambda urls, o: redlock.RedLock(NAME, urls, **SETTINGS, **o)),
     "redlock, reentrant": of_masters(lambda urls, o: redlock.ReentrantRedLock(NAME, urls, **SETTINGS, **o)),
-    "redlock-plus": of_masters(lambda urls, o: redlock_plus.Lock(NAME, urls, **SETTINGS, **o)),
-    "redlock-plus, reentrant": of_masters(lambda urls, o: redlock_plus.RLock(NAME, urls, **SETTINGS, **o)),
     "redis-py": of_masters(lambda urls, o: redis_py.lock_class(urls, **o)(redis.Redis, NAME, timeout=TTL)),
     "redis-py, not thread_local": of_masters(
         lambda urls, o: redis_py.lock_class(urls, **o)(redis.Redis, NAME, timeout=TTL, thread_local=False)

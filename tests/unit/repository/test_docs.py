@@ -23,7 +23,6 @@ import redlock_fast
 import redlock_fast.compat.aioredlock
 import redlock_fast.compat.pottery
 import redlock_fast.compat.redlock
-import redlock_fast.compat.redlock_plus
 import redlock_fast.compat.redlock_py
 from redlock_fast import FastRedlock, Lock, Retry
 from redlock_fast.cli.arguments import COMMANDS, parse
@@ -83,8 +82,6 @@ def test_parameters_that_a_migration_names_are_ours(library: str) -> None:
         ("redlock-py", redlock_fast.compat.redlock_py.Redlock),
         ("redlock-py", redlock_fast.compat.redlock_py.Redlock.lock),
         ("redlock", redlock_fast.compat.redlock.RedLock),
-        ("redlock-plus", redlock_fast.compat.redlock_plus.Lock),
-        ("redlock-plus", redlock_fast.compat.redlock_plus.Lock.acquire),
         ("pottery", redlock_fast.compat.pottery.Redlock),
         ("pottery", redlock_fast.compat.pottery.Redlock.acquire),
         ("aioredlock", redlock_fast.compat.aioredlock.Aioredlock),
