@@ -71,7 +71,7 @@ class SimulatedMasters:
     """What procedures and locks ask of masters.Masters, and of its connector."""
 
     def __init__(self, count: int) -> None:
-        self.connector = self
+        self.connector = self.roster = self.dialler = self
         self.count = count
         self.turns = LocalQueue()
 
@@ -81,7 +81,7 @@ class SimulatedMasters:
     def cause(self, master: int, votes: Votes) -> str:
         return str(votes.details.get(master, "no reply in time"))
 
-    def own_states(self, lists: MasterLists) -> dict[int, Any]:
+    def own(self, lists: MasterLists) -> dict[int, Any]:
         """None refuses this user."""
         return {}
 
