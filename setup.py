@@ -26,7 +26,9 @@ if CHOICE not in ("yes", "no", "auto"):
 FLAGS = os.environ.get("REDLOCK_FAST_CFLAGS", "").split()
 TRACE = os.environ.get("REDLOCK_FAST_TRACE") == "1"
 
-PARTS = ("fork", "helper", "hub", "io_round", "link", "loop", "request", "subscriptions", "waiter")
+PARTS = (
+    *("fork", "helper", "hub", "io_round", "link", "loop", "replicas", "request", "subscriptions", "waiter"),
+)
 HEADERS = sorted(glob("src/*.h"))
 
 #: What every lock makes and runs through, in C from the same source: all with a .pxd. With the engine or not

@@ -70,6 +70,9 @@ cdef hub_template *compile_template(object command) except NULL:
                 raise MemoryError
         if command.rollback_verb is not None:
             template.rollback_verb = command.rollback_verb
+        if command.confirm_verb is not None:
+            template.confirm_verb = command.confirm_verb
+        template.replicas = command.replicas
         template.leading_replies = command.leading_replies
         template.watch = command.watch
         template.reply = command.reply

@@ -72,6 +72,11 @@ static void append_rollbacks(hub_link *l, int closing) {
         if (slot->kind == SLOT_LEADING || verb < 0 || verb >= l->verbs) continue;
         if (has_failed(op, closing)) link_encode(l, l->dialect[verb], op);
     }
+    for (size_t i = 0; i < l->held_size; i++) {
+        hub_op *op = l->held[i].op;
+        int verb = l->dialect[op->verb]->rollback_verb;
+        if (verb >= 0 && verb < l->verbs && has_failed(op, closing)) link_encode(l, l->dialect[verb], op);
+    }
 }
 
 /* Sends as many bytes as the socket takes now. */
@@ -177,7 +182,7 @@ static int is_drained(hub *h) {
     for (int i = 0, n = hub_masters(h); i < n; i++) {
         hub_link *l = &h->links[i];
         if (l->state == LINK_UP && !l->lagging_since &&
-            (l->pending_size || buffer_size(&l->out) || buffer_size(&l->sending)))
+            (l->pending_size || l->wait_due || buffer_size(&l->out) || buffer_size(&l->sending)))
             return 0;
     }
     return 1;

@@ -91,6 +91,7 @@ typedef struct hub_op {
     char wait;               /* constant: enum hub_wait_for */
     uint64_t masters;        /* constant: mask of the masters to ask */
     uint64_t sent;           /* mutex: mask of the masters that were asked */
+    uint64_t held;           /* mutex: mask of those whose grant is held, see replicas.c */
     int64_t resend_for;      /* constant: ns for which the request is worth resending */
     int64_t resend_until;    /* mutex: when that time ends */
     hub_waiter *waiter;      /* mutex: NULL when no thread or loop waits for it */
@@ -161,6 +162,8 @@ typedef struct hub_template { /* constant */
     int leading_replies; /* constant: replies that precede the one that counts */
     int watch;
     int reply;         /* constant: ANSWER_...; that of the fallback is the same */
+    int confirm_verb;  /* constant: its grants count when that verb has confirmed them; -1: at once */
+    int replicas;      /* constant: it is such a verb, WAIT, and confirms from so many replicas on; 0: it is not */
     struct hub_template *fallback;
     struct { char *text; size_t size; int slot; } part[]; /* constant: slot ~n: argument n, without its length */
 } hub_template;

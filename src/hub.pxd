@@ -47,6 +47,8 @@ cdef extern from "hub.h" nogil:
         int leading_replies
         int watch
         int reply
+        int confirm_verb
+        int replicas
         hub_template *fallback
         template_part *part
 

@@ -206,7 +206,29 @@ void hub_reset_after_fork(hub *h, int whole);
 int hub_register(hub *h); /* 0 without memory */
 void hub_unregister(hub *h);
 
+/* replicas.c: grants that count when replicas have them. */
+/* Notes that op was submitted by `t`, whose grants must be confirmed. */
+static inline void hub_note_wait(hub_link *l, const hub_template *t, const hub_op *op) {
+    if (t->confirm_verb < 0 || !op->quorum.need) return; /* without a need its grants count for nothing */
+    l->wait_verb = t->confirm_verb;
+    l->wait_due = 1;
+}
+/* Appends WAIT, which is due, unless its predecessor is pending. */
+void hub_append_wait(hub *h, int master) REQUIRES(h);
+/* Holds a grant until it is confirmed, with the caller's reference. Returns 0 without room. */
+int hub_hold(hub *h, hub_link *l, hub_op *op, int64_t vote) REQUIRES(h);
+/* The time of the request ends: its grants that are held become faults. */
+void hub_give_up_held(hub_op *op);
+/* The reply to WAIT came, of which `needed` is enough: all grants that are held count now, or become faults. */
+void hub_end_wait(hub *h, int master, int needed, enum reply_kind kind, reply_bytes reply, int64_t number,
+                  int64_t now) REQUIRES(h);
+/* The connection ends: all grants that are held become faults. */
+void hub_fail_held(hub *h, int master, const char *why) REQUIRES(h);
+
 /* io_round.c: what the leader does. */
+/* Counts a reply. The slot keeps its reference. */
+void hub_count_reply(hub *h, int master, const link_slot *slot, enum reply_kind kind, reply_bytes reply,
+                     int64_t number, int64_t now) REQUIRES(h);
 /* Drops the descriptors that are a stranger's by now: see descriptor.h. */
 void hub_check_descriptors(hub *h) REQUIRES(h);
 /* The master whose output ends with the encoded request, and the number of those bytes. */

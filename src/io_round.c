@@ -9,6 +9,7 @@
 /* While replies are expected within this time, new requests need not kick the leader. */
 #define EXPECT_REPLY_WITHIN MS
 #define LAG_ROUND_TRIPS 10
+#define LAG_AFTER_WAIT (2 * SECOND) /* of the contract */
 
 enum hub_reason hub_append(hub *h, hub_link *l, hub_op *op, int64_t now, hub_copy *copy) {
     if (op->verb < 0 || op->verb >= l->verbs || op->args < l->dialect[op->verb]->args) return REASON_NO_COMMAND;
@@ -27,6 +28,7 @@ enum hub_reason hub_append(hub *h, hub_link *l, hub_op *op, int64_t now, hub_cop
     *copy = (hub_copy){l, buffer_size(&l->out) - before};
     if (t->watch) l->push_credit += HUB_UNSOLICITED_PER_BYTE * (int64_t)copy->size;
     op->pending += !hub_has_voted(op, (int)(l - h->links));
+    hub_note_wait(l, t, op);
     h->output_pending = 1;
     return REASON_NONE;
 }
@@ -65,6 +67,7 @@ void hub_fail_link(hub *h, int master, const char *why) {
         if (op->resend_for && slot->kind != SLOT_LEADING) link_defer(l, op, now, h->max_resend);
         hub_op_release(op);
     }
+    hub_fail_held(h, master, l->broken);
     hub_fail_subscriptions(h, master, l->broken);
     if (h->subs.poller_blocked) hub_kick(h); /* otherwise it would poll a connection that is closed */
 }
@@ -98,6 +101,7 @@ static int begin_round(hub *h) REQUIRES(h) {
         hub_link *l = &h->links[i];
         l->in_round = 0;
         if (l->state != LINK_UP) continue;
+        if (!deferred && l->wait_due) hub_append_wait(h, i);
         if (!deferred && buffer_size(&l->out) && !buffer_size(&l->sending)) {
             buffer emptied = l->sending;
             l->sending = l->out;
@@ -174,6 +178,7 @@ static void drain_kick(hub *h) REQUIRES(h) {
 static void measure_round_trip(hub *h, hub_link *l, const link_slot *slot, int64_t now) {
     /* If the request was decided earlier, no thread may have polled when its reply came. The arrival time is
      * unknown then; the previous poll is a lower bound. */
+    if (l->dialect[slot->op->verb]->replicas) return; /* the master waited for replicas */
     int64_t sample = (slot->op->decided ? h->last_poll : now) - slot->sent;
     if (sample <= 0) return;
     /* A single long stall, such as a stopped server, must not be taken for the round trip. */
@@ -245,10 +250,29 @@ static int reply_fits(int expected, enum reply_kind kind, reply_bytes reply) {
 static int append_fallback(hub_link *l, const hub_template *fallback, hub_op *op, int64_t sent) {
     size_t before = buffer_size(&l->out);
     if (!link_encode(l, fallback, op)) return 0;
-    if (link_add_pending(l, fallback, op, sent, SLOT_FALLBACK)) return 1;
-    l->out.tail = l->out.head + before;
-    return 0;
+    if (!link_add_pending(l, fallback, op, sent, SLOT_FALLBACK)) {
+        l->out.tail = l->out.head + before;
+        return 0;
+    }
+    hub_note_wait(l, fallback, op);
+    return 1;
 }
+
+void hub_count_reply(hub *h, int master, const link_slot *slot, enum reply_kind kind, reply_bytes reply,
+                     int64_t number, int64_t now) {
+    hub_op *op = slot->op;
+    op->pending -= !hub_has_voted(op, master);
+    if (op->wait != WAIT_ALL || !hub_has_quorum(op)) hub_restart_idle_timeout(op->waiter, now);
+    if (op->decided) h->links[master].late_replies++;
+    else if (op->sub && op->sub->masters & BIT(master)) {
+        if (kind != REPLY_NUMBER || reply.data[0] != ':' || !hub_subscription_reply(h, op, master, number, slot->sent))
+            count_error_reply(op, master, reply);
+    } else if (kind == REPLY_NUMBER) hub_count_vote(op, master, number);
+    else count_error_reply(op, master, reply);
+    hub_decide_if_determined(h, op);
+}
+
+#define NOT_HELD "-NOREPLICAS too many grants wait for replicas\r\n"
 
 /* Gives one whole reply to the oldest pending request. Returns what is wrong with the reply, or NULL. */
 static const char *process_reply(hub *h, int master, enum reply_kind kind, reply_bytes reply, int64_t number,
@@ -261,6 +285,8 @@ static const char *process_reply(hub *h, int master, enum reply_kind kind, reply
         return "a reply that its request cannot have";
     link_pop_pending(l);
     if (slot.kind == SLOT_LEADING) {
+        if (l->dialect[op->verb]->replicas && (kind != REPLY_NUMBER || number < 1)) /* WAIT would wait for too little */
+            hub_end_wait(h, master, l->dialect[op->verb]->replicas, kind, reply, number, now);
         hub_op_release(op);
         return NULL;
     }
@@ -274,15 +300,18 @@ static const char *process_reply(hub *h, int master, enum reply_kind kind, reply
         hub_op_release(op);
         return NULL;
     }
-    op->pending -= !hub_has_voted(op, master);
-    if (op->wait != WAIT_ALL || !hub_has_quorum(op)) hub_restart_idle_timeout(op->waiter, now);
-    if (op->decided) l->late_replies++;
-    else if (op->sub && op->sub->masters & BIT(master)) {
-        if (kind != REPLY_NUMBER || reply.data[0] != ':' || !hub_subscription_reply(h, op, master, number, slot.sent))
-            count_error_reply(op, master, reply);
-    } else if (kind == REPLY_NUMBER) hub_count_vote(op, master, number);
-    else count_error_reply(op, master, reply);
-    hub_decide_if_determined(h, op);
+    const hub_template *t = l->dialect[op->verb];
+    if (t->replicas) {
+        hub_end_wait(h, master, t->replicas, kind, reply, number, now);
+        hub_op_release(op);
+        return NULL;
+    }
+    if (t->confirm_verb >= 0 && kind == REPLY_NUMBER && number > 0 && !op->decided) {
+        if (hub_hold(h, l, op, number)) return NULL; /* with the reference of the slot */
+        reply = (reply_bytes){NOT_HELD, sizeof NOT_HELD - 1};
+        kind = REPLY_OTHER;
+    }
+    hub_count_reply(h, master, &slot, kind, reply, number, now);
     if (op->resend_for) on_resendable_reply(h, l, op, kind, reply, now);
     hub_op_release(op);
     return NULL;
@@ -339,6 +368,7 @@ static void flag_lagging(hub *h, int master, int64_t now) REQUIRES(h) {
     if (!oldest || l->lagging_since) return;
     int64_t patience = l->round_trip * LAG_ROUND_TRIPS;
     if (patience < h->lag_after) patience = h->lag_after;
+    if (l->dialect[oldest->op->verb]->replicas && patience < LAG_AFTER_WAIT) patience = LAG_AFTER_WAIT;
     if (now - oldest->sent <= patience && l->pending_size < h->max_pending) return;
     l->lagging_since = oldest->sent;
     h->lagging |= BIT(master);

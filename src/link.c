@@ -244,10 +244,13 @@ int link_close(hub_link *l, int half) {
 void link_clear(hub_link *l) {
     for (; l->pending_size; link_pop_pending(l)) hub_op_release(link_oldest_pending(l)->op);
     for (size_t i = 0; i < l->resend_size; i++) hub_op_release(l->resend_queue[i]);
-    l->resend_size = 0;
+    for (size_t i = 0; i < l->held_size; i++) hub_op_release(l->held[i].op);
+    l->resend_size = l->held_size = 0;
     free(l->pending);
     free(l->resend_queue);
+    free(l->held);
     l->pending = NULL;
     l->resend_queue = NULL;
-    l->pending_capacity = l->resend_capacity = l->pending_head = 0;
+    l->held = NULL;
+    l->pending_capacity = l->resend_capacity = l->held_capacity = l->pending_head = 0;
 }

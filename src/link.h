@@ -17,6 +17,12 @@ typedef struct { /* mutex */
     enum slot_kind { SLOT_REPLY, SLOT_FALLBACK, SLOT_LEADING } kind;
 } link_slot;
 
+/* A grant that replicas have not confirmed yet. See replicas.c. */
+typedef struct { /* mutex */
+    hub_op *op;
+    int64_t vote;
+} link_grant;
+
 /* A hash table of the names that a master watches: keys and prefixes. */
 typedef struct { /* mutex */
     hub_sub_vote **buckets; /* mutex: the first vote of the bucket's first name */
@@ -34,6 +40,11 @@ typedef struct {
     size_t pending_head, pending_size;  /* mutex */
     size_t pending_capacity;            /* mutex: a power of two */
     size_t flushed;                     /* mutex: pending replies to requests that the leader has begun to send */
+    link_grant *held;                   /* mutex: grants that replicas have not confirmed yet */
+    size_t held_size, held_capacity;    /* mutex */
+    int wait_verb;                      /* mutex: the verb that confirms requests submitted since its last use, */
+    char wait_due;                      /* mutex: if there are any */
+    char wait_pending;                  /* mutex: the reply to that verb is pending */
     hub_op **resend_queue;              /* mutex: requests to resend later, or on the next connection */
     size_t resend_size, resend_capacity; /* mutex */
     int64_t retry_at;                   /* mutex: no retry of a transient error before */

@@ -5,7 +5,7 @@ hub_template *hub_template_new(int parts) {
     hub_template *t = calloc(1, sizeof *t + (size_t)parts * sizeof t->part[0]);
     if (!t) return NULL;
     t->parts = parts;
-    t->rollback_verb = -1;
+    t->rollback_verb = t->confirm_verb = -1;
     return t;
 }
 

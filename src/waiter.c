@@ -202,8 +202,10 @@ static int64_t expire_waiter(hub *h, hub_waiter *w, int64_t now) REQUIRES(h) {
         hub_op *op = w->ops[i];
         int64_t end = deadline_of(w, op);
         if (op->decided) continue;
-        if (end <= now) hub_decide(h, op);
-        else if (end < next) next = end;
+        if (end <= now) {
+            if (op->held && !hub_has_quorum(op)) hub_give_up_held(op);
+            hub_decide(h, op);
+        } else if (end < next) next = end;
     }
     return next;
 }

@@ -56,6 +56,13 @@ nothing of locks. Both engines keep these rules; ``tests/contract`` checks them:
     not whole (the pure engine: anywhere but in a wait; the native engine: in a TLS socket), its requests are
     not sent: every vote is a FAULT. A request with ``resend_for`` is sent when the interrupted call
     continues. So is a ``close``. If a handler raises there, the connection that was in use may break.
+15. A command with a ``confirm_verb`` (WAIT) grants when replicas have what it wrote. The engine appends that
+    verb to each flush with such requests, unless its reply is pending: a master executes no later command of
+    the connection meanwhile. Its reply counts every grant that came before it. If at least
+    ``Command.replicas`` acknowledged, a grant is the vote that it was; otherwise it is a FAULT with an error
+    reply: NOREPLICAS, or that of the verb. The verb's leading reply must be a positive number, that of a
+    write. Refusals and faults count at once. If the time of a request ends before, without a quorum, its
+    grants are such FAULTs, too.
 """
 
 from __future__ import annotations
@@ -111,6 +118,9 @@ RETRY_AFTER = 0.1
 #: trips. It lags until it replies: a push, or a part of a reply, is no reply.
 LAG_AFTER = 0.05
 LAG_ROUND_TRIPS = 10
+#: The same for the reply of a verb that waits for replicas (seconds). An idle server looks whether a WAIT has
+#: ended as often as its ``hz`` says: ten times a second by default, and once at least.
+LAG_AFTER_WAIT = 2.0
 
 
 class Wait(IntEnum):

@@ -16,7 +16,7 @@ from ..algorithm.tokens import tokens_of
 from ..engine import load
 from ..engine.contract import Wait
 from ..errors import ConfigError
-from ..masters.address import numbered
+from ..masters.address import MAX_REPLICAS, numbered
 from ..masters.faults import fault_reporter
 from ..masters.health import MasterHealth
 from ..masters.masters import Masters
@@ -28,6 +28,7 @@ from .config import (
     check_choice,
     check_flag,
     check_hold,
+    check_integer,
     check_label,
     check_lists,
     check_retry,
@@ -112,6 +113,7 @@ class BaseClient:
         assume_fresh: bool = False,
         allow_split: bool = False,
         check_masters: CheckMasters = "auto",
+        replicas: int = 0,
         refill: bool | None = None,
         fencing_retention: float = 86_400.0,
         release_at_exit: bool = True,
@@ -182,6 +184,7 @@ class BaseClient:
         )
         settings = ConnectorSettings(
             engine_class=load(engine),
+            node_timeout=core.policy.node_timeout,
             connect_timeout=connect_timeout,
             socket_timeout=number("socket_timeout", socket_timeout, above=0.0),
             key_prefix=core.key_prefix,
@@ -189,6 +192,7 @@ class BaseClient:
             wait=wait,
             allow_split=check_flag("allow_split", allow_split),
             check_masters=check_masters,
+            replicas=check_integer("replicas", replicas, 0, MAX_REPLICAS),
         )
         check_flag("release_at_exit", release_at_exit)
         if not callable(clock):

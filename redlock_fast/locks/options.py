@@ -103,6 +103,7 @@ class CommonOptions(TypedDict, total=False):
     assume_fresh: bool
     allow_split: bool
     check_masters: CheckMasters
+    replicas: int
     refill: bool | None
     fencing_retention: float
     release_at_exit: bool

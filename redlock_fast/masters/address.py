@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, parse_qsl, unquote, urlsplit
 
 from ..errors import ConfigError, needs
 from ..wire.text import redacted
@@ -65,11 +65,16 @@ _SCHEMES = {
 }
 
 
+#: The most replicas that an option ``replicas`` may ask for: more is a mistake.
+MAX_REPLICAS = 100
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """One configured master.
 
     ``name``: for people, without secrets. ``address``: equal for masters that are one server.
+    ``replicas``: how many replicas must have a grant of it before that counts; None: as the client says.
     ``ask_sentinels``: returns what the master's Sentinels say, each asked for so many seconds. None: it has
     no Sentinels. ``calls``: runs what may hang on the way to a connection.
     """
@@ -80,6 +85,7 @@ class Target:
     connect: Callable[[float, int], Any]
     protocol: int | None
     ask_sentinels: Callable[[float], NamedMaster] | None = None
+    replicas: int | None = None
     calls: BoundedCalls = field(default_factory=BoundedCalls, compare=False)
 
     @property
@@ -96,6 +102,7 @@ def target(master: Any) -> Target:
     else:
         connection_class, settings = _from_client(master)
     settings = {k: v for k, v in settings.items() if not k.startswith(_POOL_SETTINGS)}
+    replicas = _replicas(master, settings.pop("replicas", None))
     protocol = settings.pop("protocol", None)
     if protocol is not None:
         if str(protocol) not in ("2", "3"):
@@ -125,7 +132,7 @@ def target(master: Any) -> Target:
     path = getattr(connection, "path", None)
     db = getattr(connection, "db", 0)
     if path is not None:
-        return Target(f"unix:{path}/{db}", (path,), connect, protocol)
+        return Target(f"unix:{path}/{db}", (path,), connect, protocol, replicas=replicas)
     if service is not None:
         discovery = Discovery(service, connection_class, settings)
         address = (service.name, *sorted(service.sentinels))
@@ -136,9 +143,19 @@ def target(master: Any) -> Target:
             connection.failed_over = named.failed_over
             return connection
 
-        return Target(f"{service}/{db}", address, discover, protocol, discovery.master)
+        return Target(f"{service}/{db}", address, discover, protocol, discovery.master, replicas)
     host, port = connection.host, connection.port
-    return Target(f"{host}:{port}/{db}", (host, port), connect, protocol)
+    return Target(f"{host}:{port}/{db}", (host, port), connect, protocol, replicas=replicas)
+
+
+def _replicas(master: Any, value: Any) -> int | None:
+    """The option ``replicas`` of a URL, or of a client that was made from one. Raises ConfigError."""
+    if value is None:
+        return None
+    if not re.fullmatch("[0-9]{1,3}", str(value)) or int(value) > MAX_REPLICAS:
+        what = f"has an option replicas that is no number from 0 to {MAX_REPLICAS}"
+        raise ConfigError(f"masters: {_shown(master)} {what}")
+    return int(value)
 
 
 def numbered(
@@ -176,6 +193,8 @@ def _from_url(url: str) -> tuple[Any, dict[str, Any], Service | None]:
             _check_address(parts)
         _check_options(parts, service)
         settings = dict(parse_url(service.url if service else url))  # type: ignore[no-untyped-call]
+        if "replicas" in parse_qs(parts.query, keep_blank_values=True):
+            settings.setdefault("replicas", "")  # redis-py leaves an empty value out
     except ValueError as error:
         raise ConfigError(
             f"masters: {_shown(url)} is no URL of a master{_wrong_part(error)}: use redis://host:port/db, "

@@ -15,7 +15,14 @@ from typing import Any
 from ..algorithm.machine import boot_time
 from ..engine.contract import PROTOCOL_ERROR
 from ..wire.commands import Dialect, scripts
-from ..wire.dialect import CHECK_MARKER, RestartMarker, dialect
+from ..wire.dialect import (
+    CHECK_MARKER,
+    NO_ACKNOWLEDGEMENT,
+    WRITTEN,
+    Acknowledgement,
+    RestartMarker,
+    dialect,
+)
 from ..wire.resp import ProtocolError, without_arguments
 from ..wire.text import clean
 from .address import Target
@@ -27,6 +34,8 @@ from .settings import ConnectorSettings
 #: A connection and its login take at most so many timeouts: several addresses, TLS, a few replies; and the
 #: Sentinels before. After that the attempt hangs.
 ATTEMPT_TIMEOUTS = 10
+#: The longest WAIT for replicas, in milliseconds.
+MAX_WAIT = 1000
 #: Characters of an error.
 MAX_TEXT = 500
 #: Options that name files, by the attribute of a connection of redis-py that has the path.
@@ -104,12 +113,22 @@ def _connect_error(error: Exception, where: str = "") -> ConnectError:
     return kind(error_text(error) + where)
 
 
+def acknowledgement(replicas: int, node_timeout: float, key_prefix: bytes) -> Acknowledgement:
+    """What is asked of ``replicas`` replicas, where an attempt waits ``node_timeout`` seconds for a master.
+
+    A request may be submitted just after another WAIT was sent. So two of them, and the round trips, must fit
+    into an attempt; a release that follows them must, too.
+    """
+    wait = max(1, min(MAX_WAIT, int(node_timeout * 1000 / 3)))
+    return Acknowledgement(replicas, wait, key_prefix + WRITTEN) if replicas else NO_ACKNOWLEDGEMENT
+
+
 def connect(to: Target, settings: ConnectorSettings, known: Server | None) -> ProbedConnection:
     """Connect to a master, authenticate, and probe its server. Raises ConnectError.
 
     ``settings``: ``connect_timeout`` is for the connection and for each reply; unless ``wait`` is "poll", the
     server notifies of changed keys, if it can; unless ``check_masters`` is "off", its record of masters is
-    read. ``known``: the server at the last contact.
+    read; ``replicas`` of it must have a grant before that counts. ``known``: the server at the last contact.
     """
     guard, key_prefix = settings.guard, settings.key_prefix
     with _connect_errors():
@@ -126,7 +145,9 @@ def connect(to: Target, settings: ConnectorSettings, known: Server | None) -> Pr
             record = record_key(key_prefix) if settings.check_masters != "off" else None
             fresh = guard.assume_fresh and not known and not server.promoted
             by_marker = guard.mode == "marker"
-            commands = dialect(server.can, marker if by_marker else None)
+            replicas = settings.replicas if to.replicas is None else to.replicas
+            waits = acknowledgement(replicas, settings.node_timeout, key_prefix)
+            commands = dialect(server.can, marker if by_marker else None, waits)
             server = _prepared(connection, server, commands, marker, fresh, by_marker, record)
             return ProbedConnection(connection, to.database, server, commands)
         except BaseException:

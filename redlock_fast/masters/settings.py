@@ -12,6 +12,7 @@ class ConnectorSettings(NamedTuple):
     """How the masters of one client are connected: the options of the same names. Times in seconds."""
 
     engine_class: type[Engine]
+    node_timeout: float
     connect_timeout: float
     socket_timeout: float
     key_prefix: bytes
@@ -19,3 +20,4 @@ class ConnectorSettings(NamedTuple):
     wait: str
     allow_split: bool
     check_masters: str = "off"
+    replicas: int = 0

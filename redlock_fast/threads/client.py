@@ -270,6 +270,9 @@ class FastRedlock(BaseClient):
             reached. "strict": yes, and no master of a new list votes before all were reached once. "off":
             nothing is compared or recorded, for masters that are shared with other libraries. See
             docs/changing-masters.md.
+        replicas: A grant or an extension of a master counts only when so many of its replicas have it; 0 to
+            100. A URL overrides it for its master: ``redis://host/0?replicas=1``. For one master with
+            replicas, see docs/replicas.md.
         refill: Whether extensions put the key back on masters that lost it. None: yes, unless the restart
             guard is off. See docs/renewal.md.
         fencing_retention: How long a fencing counter outlives its last use; at least ``max_ttl``, because it

@@ -55,6 +55,8 @@ class Verb(IntEnum):
     #: Report the owner that the token of a key names. The reply is text, so each vote is a FAULT that has the
     #: reply as its detail. No other verb can have a bulk string as its reply.
     OWNER = 22
+    #: Report how many replicas have all that this connection has written before. Sent by the engine only.
+    WAIT = 23
 
 
 #: What a command watches: the key that its first argument names, or all keys that begin with it.
@@ -84,6 +86,8 @@ class Command(NamedTuple):
     key changes (rule 11 of an engine).
     ``reply``: a :class:`Reply`; any other reply breaks the connection (rule 5 of an engine).
     ``script``: the script that it executes by its SHA1.
+    ``confirm_verb``: the verb after whose reply its grants count (rule 15 of an engine); None: at once.
+    ``replicas``: it is that verb, and its reply is the number of replicas, of which so many are enough.
     """
 
     parts: tuple[bytes | int, ...]
@@ -93,6 +97,8 @@ class Command(NamedTuple):
     watch: int = 0
     reply: int = Reply.ANY
     script: Script | None = None
+    confirm_verb: int | None = None
+    replicas: int = 0
 
 
 #: The commands of one server, by :class:`Verb`.
@@ -102,7 +108,7 @@ MAX_ARGS = 8
 
 
 def checked(dialect: Dialect) -> Dialect:
-    """Return ``dialect``. Raise ValueError for too many arguments or an unknown rollback verb."""
+    """Return ``dialect``. Raise ValueError for too many arguments or an unknown verb."""
     for main in dialect:
         for command in filter(None, (main, main.fallback)):
             slots = [part if part >= 0 else ~part for part in command.parts if isinstance(part, int)]
@@ -110,6 +116,9 @@ def checked(dialect: Dialect) -> Dialect:
                 raise ValueError(f"a command needs argument {max(slots)}; a request has {MAX_ARGS} at most")
         if main.rollback_verb is not None and not 0 <= main.rollback_verb < len(dialect):
             raise ValueError(f"the rollback_verb of a command is {main.rollback_verb}: there is no such verb")
+    confirming = {main.confirm_verb for main in dialect if main.confirm_verb is not None}
+    if confirming and confirming != {verb for verb, main in enumerate(dialect) if main.replicas}:
+        raise ValueError(f"one verb with replicas must confirm, not {sorted(confirming)}")
     return dialect
 
 

@@ -93,6 +93,35 @@ class RestartMarker(NamedTuple):
         """The marker of a master that has nothing to forget: seen first so long ago that all leases ended."""
         return b"%b 0" % self.name.encode()
 
+class Acknowledgement(NamedTuple):
+    """How many replicas must have a grant before it counts. 0: none.
+
+    ``wait``: milliseconds for which a master waits for them. It executes no later command of the connection
+    meanwhile. ``key``: written before each WAIT.
+    """
+
+    replicas: int = 0
+    wait: int = 1
+    key: bytes = b""
+
+
+NO_ACKNOWLEDGEMENT = Acknowledgement()
+#: The verbs whose grants are or lengthen no lease. A grant of any other verb counts when replicas have it.
+_NO_LEASE = frozenset(
+    (
+        *(Verb.RELEASE, Verb.RELEASE_ALL, Verb.RW_RELEASE, Verb.RW_ROLLBACK, Verb.FAIR_LEAVE),
+        *(Verb.FAIR_TICKET, Verb.EXISTS, Verb.OWNER, Verb.WATCH, Verb.RW_WATCH, Verb.SLOT_WATCH, Verb.WAIT),
+    )
+)
+
+#: The end of the key that is written before WAIT, and how long the key stays, in milliseconds.
+WRITTEN, WRITTEN_TTL = b"redlock-fast:wait", 86_400_000
+#: A write that is always replicated, and that needs no memory where the key exists: a held lock can be
+#: extended under ``maxmemory``.
+WRITE = Script(
+    b"if redis.call('pexpire',KEYS[1],ARGV[1])==0 then redis.call('set',KEYS[1],1,'px',ARGV[1]) end return 1"
+)
+
 _CACHING = command(b"CLIENT", b"CACHING", b"YES").parts[0]
 
 
@@ -162,10 +191,15 @@ OWNER = Script(lua.OWNER)
 
 
 @functools.lru_cache(maxsize=64)  # masters of one kind have the same, and a client connects to several
-def dialect(can: Capabilities, marker: RestartMarker | None = None) -> Dialect:
+def dialect(
+    can: Capabilities,
+    marker: RestartMarker | None = None,
+    acknowledgement: Acknowledgement = NO_ACKNOWLEDGEMENT,
+) -> Dialect:
     """The commands for a server with these capabilities: native ones before scripts.
 
     ``marker``: acquire only if the master's marker says that the master has forgotten nothing.
+    ``acknowledgement``: grants count when so many replicas have them.
     """
     if can.delifeq:
         release = integer(b"DELIFEQ", KEY, TOKEN)
@@ -208,8 +242,30 @@ def dialect(can: Capabilities, marker: RestartMarker | None = None) -> Dialect:
         Verb.FAIR_TICKET: _FAIR_TICKET.template(*queue, *in_queue),
         Verb.FAIR_LEAVE: FAIR_LEAVE.template(*queue, TOKEN, QUEUE_TOKEN),
         Verb.OWNER: OWNER.template(KEY, reply=Reply.ANY),
+        Verb.WAIT: _waiting(acknowledgement),
     }
+    if acknowledgement.replicas:
+        by_verb = {verb: one if verb in _NO_LEASE else _confirmed(one) for verb, one in by_verb.items()}
     return tuple(by_verb[verb] for verb in Verb)
+
+
+def _waiting(acknowledgement: Acknowledgement) -> Command:
+    """WAIT, which waits for what its own connection wrote last, after a write.
+
+    A script may grant without a write, because the key lasts long enough already. Another connection may have
+    written that, so WAIT alone would not wait for it. Replicas execute all writes of a master in one order.
+    """
+    replicas, wait, key = acknowledgement
+    write = command(b"EVAL", WRITE.text, b"1", key, b"%d" % WRITTEN_TTL)
+    end = integer(b"WAIT", b"%d" % replicas, b"%d" % wait)
+    both = b"".join(part for part in write.parts + end.parts if isinstance(part, bytes))
+    return end._replace(parts=(both,), leading_replies=1, replicas=replicas)
+
+
+def _confirmed(one: Command) -> Command:
+    """The same command, whose grants count after the reply to WAIT."""
+    fallback = _confirmed(one.fallback) if one.fallback else None
+    return one._replace(fallback=fallback, confirm_verb=Verb.WAIT)
 
 
 def _vote(

@@ -24,6 +24,8 @@ LAST = MAX_ARGS - 1
         (Command((b"x", 1 << 40)), True),
         (Command((b"x", 0), rollback_verb=1), True),
         (Command((b"x", 0), rollback_verb=-1), True),
+        (Command((b"x", 0), confirm_verb=1, replicas=1), True),
+        (Command((b"x", 0), confirm_verb=0), True),
     ],
 )
 def test_commands(engine_class: type[Engine], command: Command, refused: bool) -> None:

@@ -120,7 +120,7 @@ def test_a_raw_slot_needs_its_argument(engine_class: type[Engine]) -> None:
 def test_scripts_get_their_arguments_whole(
     engine_class: type[Engine], commands: Dialect, args: tuple[bytes, ...]
 ) -> None:
-    for verb in Verb:
+    for verb in [verb for verb in Verb if verb != Verb.WAIT]:  # it has no arguments
         if any(isinstance(part, int) and part < 0 for part in commands[verb].parts):
             continue  # what is in RESP already has its own tests
         received = bytearray(sent(engine_class, commands, [Request(verb, args, 1)]))

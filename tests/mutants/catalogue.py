@@ -16,6 +16,7 @@ def judges(*names: str) -> str:
 
 
 CONTRACT = judges("contract/rule_02_decision", "contract/rule_01_votes", "contract/rule_04_matching")
+REPLICATED = judges("contract/rule_15_replicas")
 WATCHING = judges("contract/rule_11_watch")
 QUORUMS = judges("contract/rule_02_quorums")
 FLUSHED = judges("contract/rule_12_not_what_it_was")
@@ -1550,8 +1551,39 @@ RULE = [
         judges("contract/detach", "real/algorithm/votes"),
     ),
     *of(
+        "redlock_fast/engine/pure/connection.py",
+        REPLICATED,
+        ("grant-before-replicas", "template.confirm_verb is not None and value > 0", "False"),
+        ("replicas-without-their-write", "template is not None or value < 1", "template is not None"),
+        ("held-without-undo", "if held.has_failed(closing):", "if False:"),
+    ),
+    *of(
+        "redlock_fast/engine/pure/replicas.py",
+        REPLICATED,
+        ("one-replica-is-enough", "value < needed", "value < 1"),
+        ("a-wait-for-each-flush", "self.verb is not None and not self.pending", "self.verb is not None"),
+    ),
+    *of(
+        "src/replicas.c",
+        REPLICATED,
+        ("c-one-replica-is-enough", "number < needed", "number < 1"),
+        ("c-a-wait-for-each-flush", "if (l->wait_pending) return;", ""),
+    ),
+    *of(
+        "src/io_round.c",
+        REPLICATED,
+        ("c-grant-before-replicas", "if (t->confirm_verb >= 0 &&", "if (0 &&"),
+        ("c-replicas-without-their-write", "(kind != REPLY_NUMBER || number < 1)", "0"),
+    ),
+    *of(
+        "src/hub.c",
+        REPLICATED,
+        ("c-held-without-undo", "verb < l->verbs && has_failed(op, closing)", "0"),
+    ),
+    *of(
         "redlock_fast/wire/dialect.py",
         judges("unit/wire/commands", "real/algorithm/votes"),
+        ("fallback-before-replicas", "fallback=fallback, confirm_verb=Verb.WAIT", "confirm_verb=Verb.WAIT"),
         ("extension-shortens", "ARGV[2],'gt')", "ARGV[2])"),
         (
             "extension-shortens-before-7",

@@ -7,6 +7,7 @@ from math import inf
 from ..clock import monotonic
 from ..contract import BACKLOG, FAULT, ConnectionState
 from .connection import Connection
+from .replicas import ReplicaWait
 from .resend import ResendQueue
 from .subscriptions import Subscriptions
 
@@ -59,7 +60,12 @@ class MasterChannel:
             request.settle()
             if template is not None and request.request.resend_for:
                 self.resend.add(request, now)
+        for request, _ in connection.replica_wait.grants:
+            request.pending -= not request.has_voted(self.index)
+            request.count(self.index, FAULT, why)
+            request.settle()
         connection.pending.clear()
+        connection.replica_wait = ReplicaWait()
         self.subscriptions.fail(self.index, why)
 
     def is_idle(self) -> bool:
@@ -67,7 +73,7 @@ class MasterChannel:
         connection = self.connection
         if connection is None or connection.lagging_since:
             return True
-        return not (connection.pending or connection.out or connection.sending)
+        return not (connection.pending or connection.has_output() or connection.sending)
 
     def state(self) -> ConnectionState:
         connection = self.connection

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 from ...wire.commands import Dialect, checked
 from ...wire.resp import MAX_PUSH, MAX_REPLY, NEW, PARTIAL, ProtocolError, Scan, TooLong, error_code, resume
 from ...wire.text import clean
+from ..clock import monotonic
 from ..contract import (
     FAULT,
     FLUSHED,
+    LAG_AFTER_WAIT,
     LAG_ROUND_TRIPS,
     MAX_DETAIL,
     NO_REPLY,
@@ -26,6 +28,7 @@ from ..contract import (
     UNSOLICITED_LEAST,
     UNSOLICITED_PER_BYTE,
 )
+from .replicas import NOT_HELD, ReplicaWait
 from .request import PendingRequest
 from .template import Template, compiled
 
@@ -70,6 +73,7 @@ class Connection:
         self.out: bytearray = bytearray()
         self.pending: deque[Slot] = deque()
         self.flushed: int = 0
+        self.replica_wait: ReplicaWait = ReplicaWait()
         self.sending: bytearray = bytearray()
         self.incoming: bytearray = bytearray()
         self.scan: Scan = NEW  # of the first reply in `incoming`
@@ -106,6 +110,7 @@ class Connection:
             self._add_leading(request, template, now)
         self.pending.append((request, template, now))
         self.out += data
+        self.replica_wait.note(request, template)
         request.pending += request.values[channel.index] == NO_REPLY
         if template.watch:
             self.push_credit += UNSOLICITED_PER_BYTE * len(data)
@@ -118,6 +123,10 @@ class Connection:
         """Appends the replies that precede the reply that counts."""
         self.pending.extend([(request, None, sent)] * template.leading_replies)
 
+    def owing(self) -> set[PendingRequest]:
+        """The requests whose vote this master still owes."""
+        return {slot[0] for slot in self.pending} | {request for request, _ in self.replica_wait.grants}
+
     def append_rollbacks(self, closing: bool) -> None:
         """Appends the rollback of failed requests that are pending. ``closing``: undecided ones fail, too.
 
@@ -127,6 +136,9 @@ class Connection:
         for request, template, _ in self.pending:
             if template is not None and request.has_failed(closing):
                 self.roll_back(request)
+        for held, _ in self.replica_wait.grants:
+            if held.has_failed(closing):
+                self.roll_back(held)
 
     def roll_back(self, request: PendingRequest) -> None:
         """Appends the rollback of a request, if its command has one."""
@@ -134,14 +146,28 @@ class Connection:
         if verb is not None:
             self.out += self.codec[verb].encode(request.request.args)
 
+    def has_output(self) -> bool:
+        """Whether a flush has something to send."""
+        return len(self.out) > 0 or self.replica_wait.due()
+
     def begin_flush(self) -> None:
         """Hands the output to the leader."""
-        if self.out:
+        if self.has_output():
             self.in_change = True
+            if self.replica_wait.due():
+                self._append_wait()
             self.sending += self.out
             self.out.clear()
             self.flushed = len(self.pending)
             self.in_change = False
+
+    def _append_wait(self) -> None:
+        request = self.replica_wait.begin(self.channel.index)
+        template = self.codec[request.request.verb]
+        self.out += template.encode(())
+        now = monotonic()
+        self._add_leading(request, template, now)
+        self.pending.append((request, template, now))
 
     # --- moving bytes, as the leader -----------------------------------------------------------
 
@@ -276,20 +302,43 @@ class Connection:
         self.pending.popleft()
         self.flushed -= 1
         del self.incoming[:end]
-        if template is None or (detail and self._falls_back(request, template, sent, detail)):
+        if detail and template is not None and self._falls_back(request, template, sent, detail):
             return
-        channel = self.channel
-        channel.late += request.decided
-        request.on_reply(channel.index, now)
-        if template.watch and request.subscription is not None and not detail:
-            request.count_pttl(channel.index, value, reply, sent)
-        else:
-            request.count(channel.index, value, detail)
-        request.settle()
+        replicas = self.codec[request.request.verb].replicas
+        if replicas and (template is not None or value < 1):  # without its write WAIT waits for too little
+            for held, vote, why in self.replica_wait.end(replicas, value, detail):
+                self._count(held, vote, why, now)
+        if replicas or template is None:
+            return
+        if template.confirm_verb is not None and value > 0 and not request.decided:
+            if len(self.replica_wait.grants) < self.channel.max_owed:
+                self.replica_wait.hold(request, self.channel.index, value)
+                return
+            value, detail = FAULT, NOT_HELD
+        self._count(request, value, detail, now, reply, sent)
         if detail:
             self._on_error(request, code, now)
-        elif request.request.resend_for and channel.resend:
-            channel.resend_all(now)  # the master can do it again
+        elif request.request.resend_for and self.channel.resend:
+            self.channel.resend_all(now)  # the master can do it again
+
+    def _count(
+        self,
+        request: PendingRequest,
+        value: int,
+        detail: str | bytes,
+        now: float,
+        pttl: bytes = b"",
+        sent: float = 0.0,
+    ) -> None:
+        """Counts a reply. ``pttl``: the reply to a subscription that was sent at ``sent``."""
+        index = self.channel.index
+        self.channel.late += request.decided
+        request.on_reply(index, now)
+        if pttl and request.subscription is not None and not detail:
+            request.count_pttl(index, value, pttl, sent)
+        else:
+            request.count(index, value, detail)
+        request.settle()
 
     def _on_error(self, request: PendingRequest, code: bytes, now: float) -> None:
         """After a transient error, a request that must arrive joins the resend queue."""
@@ -313,6 +362,7 @@ class Connection:
         if request.decided and request.need and not request.request.resend_for:
             return False
         self.out += fallback.encode(request.request.args)
+        self.replica_wait.note(request, fallback)
         self._add_leading(request, fallback, sent)
         self.pending.append((request, fallback, sent))
         return True
@@ -323,7 +373,9 @@ class Connection:
             return
         # If the request was decided earlier, no thread may have polled when its reply came. The previous poll
         # is a lower bound of the arrival.
-        request, _, sent = self.pending[0]
+        request, template, sent = self.pending[0]
+        if template is not None and template.replicas:
+            return  # the master waited for replicas
         sample = (last_poll if request.decided else now) - sent
         if sample > 0:
             if sample > self.channel.lag_after:
@@ -333,8 +385,9 @@ class Connection:
 
     def flag_lagging(self, now: float) -> None:
         """Called after a poll that brought no reply though one is due: notes whether the master lags."""
-        sent, channel = self.pending[0][2], self.channel
-        late = now - sent > channel.lag_after and now - sent > LAG_ROUND_TRIPS * self.round_trip
+        (request, _, sent), channel = self.pending[0], self.channel
+        least = LAG_AFTER_WAIT if self.codec[request.request.verb].replicas else channel.lag_after
+        late = now - sent > least and now - sent > LAG_ROUND_TRIPS * self.round_trip
         if late or len(self.pending) >= channel.max_owed:
             self.lagging_since = sent
 

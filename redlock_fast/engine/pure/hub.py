@@ -133,7 +133,7 @@ class Hub:
                 connection.received = self.expects_replies = True
         self.subscriptions.remove_decided()
         connections = [channel.connection for channel in self.channels]
-        owing = [{slot[0] for slot in one.pending} if one is not None else set() for one in connections]
+        owing = [one.owing() if one is not None else set() for one in connections]
         for waiter in [*self.waiting, *self.subscribed, *self.tickets]:
             for request in waiter.requests:
                 request.settle_again([request in of_master for of_master in owing])
@@ -525,7 +525,7 @@ class Hub:
         if self.output_pending:
             self.output_pending = False
             for connection in connections:
-                if connection.out:
+                if connection.has_output():
                     connection.begin_flush()
                     if not connection.lagging_since:
                         self.expects_replies = True
@@ -548,7 +548,7 @@ class Hub:
             if connection.failure:
                 self.break_connection(connection, connection.failure)
                 continue
-            if connection.out:
+            if connection.has_output():
                 self.output_pending = True
             if self.loop.fd is not None:
                 self._watch_output(connection)

@@ -22,13 +22,17 @@ EARLY, ALL = int(Wait.EARLY), int(Wait.ALL)
 #: Why a connection ends, or a vote is missing, after a signal handler raised inside the engine.
 INTERRUPTED = "interrupted by a signal handler"
 
+#: The fault of a grant that replicas have not acknowledged when the time of its request ends.
+NOT_ACKNOWLEDGED = b"-NOREPLICAS replicas have not acknowledged the grant in time\r\n"
+
 
 class PendingRequest:
     """A request that was submitted, and the votes of its masters.
 
-    ``pending``: number of masters that owe a reply. ``sent``: mask of the masters that were asked.
-    ``resend_until``: when the request stops being worth resending. ``waiter``: None if no caller waits for
-    the request. ``subscription``: None unless the votes stay open until a push changes them.
+    ``pending``: number of masters that owe a reply. ``sent``: mask of the masters that were asked. ``held``:
+    mask of those whose grant waits for replicas. ``resend_until``: when the request stops being worth
+    resending. ``waiter``: None if no caller waits for the request. ``subscription``: None unless the votes
+    stay open until a push changes them.
     ``quorums``: None if any ``need`` masters are a quorum. Otherwise ``need`` is the largest need of a list,
     so that fewer grants are never a quorum, and no more than ``most_against`` votes never prevent one.
     """
@@ -38,6 +42,7 @@ class PendingRequest:
         "details",
         "faulty",
         "granted",
+        "held",
         "most_against",
         "need",
         "pending",
@@ -82,6 +87,7 @@ class PendingRequest:
         self.wait: int = wait
         self.pending: int = 0
         self.sent: int = 0
+        self.held: int = 0
         self.subscription: Subscription | None = None
         self.waiter: Waiter | None = waiter
         self.resend_until: float = resend_until
@@ -193,6 +199,13 @@ class PendingRequest:
             waiter.subscribed -= self.subscription is not None
             if not waiter.undecided:
                 waiter.notify()
+
+    def give_up_held(self) -> None:
+        """The time of the request ends. Grants that wait for replicas become faults, if it has no quorum."""
+        if self.held and not self.decided and not self.has_quorum():
+            for master in range(len(self.values)):
+                if self.held >> master & 1:
+                    self.count(master, FAULT, NOT_ACKNOWLEDGED)
 
     def has_failed(self, closing: bool = False) -> bool:
         """Whether it has no quorum and gets no more grants: it is decided, or the engine is ``closing``."""

@@ -17,7 +17,18 @@ class Template:
     is an error; empty if any reply will do. All other attributes: as of the Command.
     """
 
-    __slots__ = ("args", "fallback", "leading_replies", "pattern", "reply", "rollback_verb", "slots", "watch")
+    __slots__ = (
+        "args",
+        "confirm_verb",
+        "fallback",
+        "leading_replies",
+        "pattern",
+        "replicas",
+        "reply",
+        "rollback_verb",
+        "slots",
+        "watch",
+    )
 
     def __init__(self, command: Command) -> None:
         self.pattern: bytes = b"".join(map(_pattern, command.parts))
@@ -25,6 +36,8 @@ class Template:
         self.args: int = max((slot if slot >= 0 else ~slot for slot in self.slots), default=-1) + 1
         self.fallback: Template | None = Template(command.fallback) if command.fallback else None
         self.rollback_verb: int | None = command.rollback_verb
+        self.confirm_verb: int | None = command.confirm_verb
+        self.replicas: int = command.replicas
         self.leading_replies: int = command.leading_replies
         self.watch: int = command.watch
         self.reply: bytes = FIRST_BYTES.get(command.reply, b"")

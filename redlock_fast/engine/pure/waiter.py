@@ -92,6 +92,7 @@ class Waiter:
                 subscription = request.subscription
                 end = deadline if subscription is None else min(self.limit, subscription.deadline)
                 if end <= now:
+                    request.give_up_held()
                     request.decide()
                 else:
                     soonest = min(soonest, end)

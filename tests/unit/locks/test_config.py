@@ -292,6 +292,13 @@ def test_the_time_to_connect(client: FastRedlock, value: Any) -> None:
     refused(lambda: FastRedlock(URLS, connect_timeout=2e6), "connect_timeout", "at most 1e+06")
 
 
+@cases("value", [*NO_NUMBERS, -1, 101, 1.0], ids=short)
+def test_replicas(value: Any) -> None:
+    refused(lambda: FastRedlock(URLS, replicas=value), "replicas must be an integer from 0 to 100")
+    for allowed in (0, 1, 100):
+        FastRedlock(URLS, replicas=allowed)
+
+
 @cases("value", [*NO_NUMBERS, -0.01, 0.51], ids=short)
 def test_drift_factor(value: Any) -> None:
     refused(lambda: FastRedlock(URLS, drift_factor=value), "drift_factor", "at least 0", "at most 0.5")

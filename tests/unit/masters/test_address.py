@@ -157,6 +157,25 @@ def test_a_url_names_the_library() -> None:
     assert library.lib_version == "7"
 
 
+@cases("url", ["redis://10.0.0.1/0", "unix:///run/valkey.sock", "redis+sentinel://10.0.0.1/locks/0"])
+def test_replicas_of_a_url(url: str) -> None:
+    """Catches: an option that is lost for one kind of address, or handed on to redis-py."""
+    assert target(url).replicas is None
+    assert [target(f"{url}?replicas={number}").replicas for number in ("0", "1", "100")] == [0, 1, 100]
+    for bad in ("-1", "101", "1.0", "\u0661", "all", "", "%201", "9" * 5000, SECRET):
+        with pytest.raises(ConfigError, match="an option replicas that is no number from 0 to 100") as error:
+            target(f"{url}?replicas={bad}")
+        assert SECRET not in str(error.value)
+    with pytest.raises(ConfigError, match="given twice"):
+        target(f"{url}?replicas=1&replicas=2")
+
+
+def test_replicas_of_a_client(clients: contextlib.ExitStack) -> None:
+    """Catches: the option of a URL that a client of redis-py was made from, which is text there."""
+    client = clients.enter_context(redis.Redis.from_url("redis://10.0.0.1?replicas=2"))
+    assert target(client).replicas == 2
+
+
 def test_protocol_only_where_it_is_asked_for() -> None:
     assert target("redis://10.0.0.1").protocol is None
     assert target("redis://10.0.0.1?protocol=2").protocol == 2

@@ -11,10 +11,11 @@ from redis.exceptions import AuthenticationError, NoPermissionError, ResponseErr
 from redlock_fast.masters import connect as module
 from redlock_fast.masters.address import Target
 from redlock_fast.masters.bounded_socket import Pushed
-from redlock_fast.masters.connect import MAX_TEXT, connect, error_text
+from redlock_fast.masters.connect import MAX_TEXT, acknowledgement, connect, error_text
 from redlock_fast.masters.probe import ConnectError, Flushed, Refused, Server
 from redlock_fast.masters.restart_guard import Guard
 from redlock_fast.masters.settings import ConnectorSettings
+from redlock_fast.wire.dialect import NO_ACKNOWLEDGEMENT, Acknowledgement, dialect
 from redlock_fast.wire.resp import ProtocolError
 
 ENGINE: Any = None
@@ -83,9 +84,12 @@ class World:
         protocol: int | None = None,
         wait: str = "auto",
         known: Server | None = None,
+        replicas: int = 0,
     ) -> Any:
         to = Target("host/0", ("host", 6379), self._connection, protocol)
-        settings = ConnectorSettings(ENGINE, 0.1, 5.0, b"", guard, wait, allow_split=False)
+        settings = ConnectorSettings(
+            ENGINE, 0.05, 0.1, 5.0, b"", guard, wait, allow_split=False, replicas=replicas
+        )
         return connect(to, settings, known)
 
 
@@ -100,6 +104,17 @@ def test_connected(world: World) -> None:
     assert not world.connect(wait="poll").server.can.push
     probed.close()
     assert not world.made[0].open
+
+
+def test_the_wait_for_replicas(world: World) -> None:
+    """Catches: a WAIT for which an attempt has no time, none at all, or one that is too long for others."""
+    asked = {seconds: acknowledgement(2, seconds, b"p:").wait for seconds in (0.05, 0.5, 0.001, 60.0)}
+    assert asked == {0.05: 16, 0.5: 166, 0.001: 1, 60.0: 1000}
+    assert acknowledgement(2, 0.05, b"p:") == Acknowledgement(2, 16, b"p:redlock-fast:wait")
+    assert acknowledgement(0, 0.05, b"p:") == NO_ACKNOWLEDGEMENT
+    assert world.connect().dialect == dialect(world.connect().server.can)
+    asks = world.connect(replicas=2).dialect
+    assert [one.replicas for one in asks if one.replicas] == [2]
 
 
 def test_resp2_where_there_is_no_hello(world: World) -> None:

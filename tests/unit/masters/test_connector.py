@@ -108,7 +108,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Network:
 
 @pytest.fixture
 def settings() -> ConnectorSettings:
-    return ConnectorSettings(Engine, 0.1, 5.0, b"", Guard("auto", 60.0), "auto", False)  # type: ignore[arg-type]
+    return ConnectorSettings(Engine, 0.05, 0.1, 5.0, b"", Guard("auto", 60.0), "auto", False)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -30,6 +30,8 @@ from redlock_fast.wire.dialect import (
     MARKED_ACQUIRE,
     MARKED_ACQUIRE_ALL,
     RELEASE_ALL,
+    WRITE,
+    Acknowledgement,
     Capabilities,
     RestartMarker,
     dialect,
@@ -161,7 +163,7 @@ def test_arguments_go_out_whatever_bytes_they_hold(can: Capabilities) -> None:
     for template in dialect(can):
         rendered = render(template, args)
         slots = [part for part in template.parts if isinstance(part, int)]
-        assert slots
+        assert slots or template == dialect(can)[Verb.WAIT]
         assert all((bulk(args[slot]) if slot >= 0 else args[~slot]) in rendered for slot in slots)
 
 
@@ -176,6 +178,32 @@ def test_what_takes_back_a_grant(can: Capabilities) -> None:
         others = {Verb.FAIR: Verb.FAIR_LEAVE, Verb.ACQUIRE_ALL: Verb.RELEASE_ALL}
         assert undo == {**release, **free, **others}
         assert commands[Verb.RELEASE] == dialect(can)[Verb.RELEASE]
+
+
+@cases("mark", [None, MARK])
+@cases("can", EVERY_SERVER)
+def test_what_waits_for_replicas(can: Capabilities, mark: RestartMarker | None) -> None:
+    """Each command that grants or lengthens a lease, on each server, also as its fallback; no release does.
+
+    Catches: a kind of lock, or the EVAL of a server that lost its scripts, whose grants count at once.
+    """
+    commands = dialect(can, mark, Acknowledgement(2, 16, b"p:wait"))
+    plain = dialect(can, mark)
+    waiting = {verb for verb, one in enumerate(commands) if one.confirm_verb is not None}
+    grants = {Verb.ACQUIRE, Verb.EXTEND, Verb.FENCE, Verb.RAISE_FENCE, Verb.FAIR, Verb.ACQUIRE_ALL}
+    grants |= {Verb.REFILL, Verb.RW_READ, Verb.RW_WRITE, Verb.RW_EXTEND, Verb.RW_DOWNGRADE, Verb.SLOT_ACQUIRE}
+    assert waiting == grants
+    for verb in grants:
+        one, same = commands[verb], plain[verb]
+        fallback = one.fallback and one.fallback._replace(confirm_verb=None)
+        assert one._replace(confirm_verb=None, fallback=fallback) == same
+        assert one.confirm_verb == Verb.WAIT
+        assert one.fallback is None or one.fallback.confirm_verb == Verb.WAIT
+    assert all(one == plain[verb] for verb, one in enumerate(commands) if verb not in {*grants, Verb.WAIT})
+    assert all(one.confirm_verb is None and not one.replicas for one in plain)
+    write = array(b"EVAL", WRITE.text, b"1", b"p:wait", b"86400000")
+    assert render(commands[Verb.WAIT], ()) == write + array(b"WAIT", b"2", b"16")
+    assert (commands[Verb.WAIT].leading_replies, commands[Verb.WAIT].replicas) == (1, 2)
 
 
 def test_scripts_call_arguments_by_name() -> None:
