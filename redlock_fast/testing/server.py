@@ -97,8 +97,8 @@ class Server:
         match name.upper(), *map(bytes.upper, args[:1]):
             case [b"INFO", *section]:
                 return self._info(b"".join(section).lower())
-            case [b"PING"]:
-                return Status(b"PONG")
+            case [b"PING", *text]:
+                return args[0] if text else Status(b"PONG")
             case [b"ROLE"]:
                 return [b"master", 0, []]
             case [b"CONFIG", b"RESETSTAT"]:

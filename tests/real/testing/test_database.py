@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,10 +22,11 @@ from real.wire.test_scripts import (
     semaphore,
 )
 from support.memory import MemoryFleet
+from support.waiting import DEADLINE
 
 from redlock_fast.embedded import Masters
 from redlock_fast.engine.pure.template import Template
-from redlock_fast.wire.commands import Command, Verb
+from redlock_fast.wire.commands import Command, Verb, bulk
 from redlock_fast.wire.dialect import Capabilities, RestartMarker, dialect
 
 
@@ -205,3 +207,45 @@ def test_a_marker_gives_no_vote_on_both(nodes: list[redis.Redis]) -> None:
     trusted = Both(nodes, Capabilities(), RestartMarker("process", 0))
     trusted.ask(Verb.ACQUIRE, b"a", b"one", TTLS[0])
     trusted.compare()
+
+
+def request(*words: str) -> bytes:
+    return b"*%d\r\n" % len(words) + b"".join(bulk(word.encode()) for word in words)
+
+
+def pushes(node: redis.Redis) -> bytes:
+    """What a connection that watches two keys receives while another one changes them."""
+    options = node.connection_pool.connection_kwargs
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(DEADLINE)
+        sock.connect(options["path"])
+        if options.get("password"):
+            sock.sendall(request("AUTH", options["password"]))
+        sock.sendall(request("HELLO", "3") + request("CLIENT", "TRACKING", "ON", "OPTIN"))
+        for key in ("a", "b"):
+            sock.sendall(request("CLIENT", "CACHING", "YES") + request("GET", key))
+        received(sock, request("PING", "watched"), b"watched\r\n")
+        node.set("b", "1")
+        node.set("b", "2")
+        node.eval("return redis.call('set','a',1)", 0)
+        sock.sendall(request("CLIENT", "CACHING", "YES") + request("GET", "a"))
+        found = received(sock, request("PING", "again"), b"again\r\n")
+        node.set("unwatched", "1")
+        node.flushall()
+        return found + received(sock, request("PING", "end"), b"end\r\n")
+
+
+def received(sock: socket.socket, data: bytes, end: bytes) -> bytes:
+    """All that comes up to the reply to ``data``."""
+    sock.sendall(data)
+    found = b""
+    while not found.endswith(end):
+        found += sock.recv(4096)
+    return found
+
+
+def test_changes_are_pushed_as_by_a_real_master(nodes: list[redis.Redis]) -> None:
+    """Catches: no push of a change, or several; waiting callers would only be late."""
+    real, memory = map(pushes, nodes)
+    assert real == memory
+    assert memory.count(b"invalidate") == 3, "each key once, and the flush"
