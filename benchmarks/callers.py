@@ -1,9 +1,10 @@
 """The callers of one library that want one lock, each in a process of its own.
 
-    python callers.py '{"library": "pottery", "urls": [...], "processes": 8, "hold": 1.0, "window": [...]}'
+    python callers.py '{"library": "pottery", "urls": [...], "processes": 8, "hold": 1.0}'
 
-As a program it runs in the environment of that library, imports nothing else but the standard library, and
-prints what each process measured. contention.py starts it, and uses its functions for redlock-fast.
+As a program it runs in the environment of that library, and imports nothing else but the standard library. It
+says "ready" when the library is imported, reads the window, and prints what each process measured.
+contention.py starts it, and uses its functions for redlock-fast.
 """
 
 from __future__ import annotations
@@ -129,7 +130,10 @@ def received(pipes: list[Any]) -> list[Part]:
 
 def main() -> None:
     job = json.loads(sys.argv[1])
-    run = caller, job["library"], job["urls"], job["hold"], Window(*job["window"])
+    with libraries.THREADS[job["library"]](job["urls"]):
+        print("ready", flush=True)
+    window = Window(*json.loads(sys.stdin.readline()))
+    run = caller, job["library"], job["urls"], job["hold"], window
     with started([run] * job["processes"]) as pipes:
         json.dump(received(pipes), sys.stdout)
 

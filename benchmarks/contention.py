@@ -155,10 +155,7 @@ async def _task_callers(urls: list[str], engine: str, cell: Cell, clients: int, 
 def measure(masters: Masters, cell: Cell, seconds: float, engine: str = "native") -> Row:
     """Start the processes of a cell, let them contend, and add up what they found."""
     nodes = [redis.Redis(unix_socket_path=master.socket_path) for master in masters]
-    slow = cell.callers > 1 or cell.kind in PEERS
-    start = time.monotonic() + 1.0 + 0.1 * cell.clients + (2.0 if slow else 0.0)
-    window = Window(start, start + SETTLE, start + SETTLE + seconds)
-    with contending(masters.urls, engine, cell, window) as collect:
+    with contending(masters.urls, engine, cell, seconds) as (window, collect):
         time.sleep(window.begin - time.monotonic())
         before, cpu_before = executed(nodes), server_cpu(nodes)
         time.sleep(window.end - time.monotonic())
@@ -172,24 +169,37 @@ def measure(masters: Masters, cell: Cell, seconds: float, engine: str = "native"
 
 @contextmanager
 def contending(
-    urls: list[str], engine: str, cell: Cell, window: Window
-) -> Iterator[Callable[[], list[Part]]]:
-    """Start all callers of ``cell``. Yields what waits for their end, and returns what they measured."""
+    urls: list[str], engine: str, cell: Cell, seconds: float
+) -> Iterator[tuple[Window, Callable[[], list[Part]]]]:
+    """Start all callers of ``cell``. Yields when they contend, and what waits for what they measured."""
     if cell.kind in PEERS:
         peer = PEERS[cell.kind]
         job = {"library": peer.package, "urls": urls, "processes": cell.clients, "hold": cell.hold}
-        arguments = [str(HERE / "callers.py"), json.dumps({**job, "window": window})]
-        program = [peer.python(install=False), *arguments]
-        with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            yield lambda: parts_of(process)
+        program = [peer.python(install=False), str(HERE / "callers.py"), json.dumps(job)]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(program, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdout.readline()
+            window = soon(cell, seconds)
+            process.stdin.write(f"{json.dumps(window)}\n")
+            process.stdin.flush()
+            yield window, lambda: parts_of(process)
         return
+    window = soon(cell, seconds)
     if cell.callers > 1:
         shares = [len(range(n, cell.clients, HOSTS)) for n in range(min(HOSTS, cell.clients))]
         runs = [(task_callers, urls, engine, cell, share) for share in shares]
     else:
         runs = [(thread_caller, urls, engine, cell, number) for number in range(cell.clients)]
     with callers.started([(*run, window) for run in runs]) as pipes:
-        yield lambda: received(pipes)
+        yield window, lambda: received(pipes)
+
+
+def soon(cell: Cell, seconds: float) -> Window:
+    """When all processes of ``cell`` have started."""
+    start = time.monotonic() + 1.0 + 0.1 * cell.clients + (2.0 if cell.callers > 1 else 0.0)
+    return Window(start, start + SETTLE, start + SETTLE + seconds)
 
 
 def parts_of(process: subprocess.Popen[str]) -> list[Part]:
@@ -251,6 +261,8 @@ def line(cell: Cell, row: Row, one: Row | None) -> str:
     clients = f"{cell.clients} x {cell.callers}" if cell.callers > 1 else str(cell.clients)
     part = f"{row.rate / one.rate:.2f}" if one else ""
     waits = f"{1e3 * row.p50:.1f} / {1e3 * row.p99:.1f} / {1e3 * row.longest:.0f} ms"
+    if row.longest == math.inf:
+        waits = "no grant"
     return (
         f"| {cell.kind} | {clients} | {cell.hold:g} ms | {row.rate:.0f} | {part} | {row.commands:.0f} "
         f"| {waits} | {row.share:.2f} | {row.client_us:.0f} / {row.server_us:.0f} |"

@@ -122,12 +122,12 @@ def _asking(
     seconds = number("timeout", timeout, above=0.0)
     core.check_open()
     lists = core.policy.voters.lists
-    states = core.masters.connector.own_states(lists)
+    asked = core.masters.connector.roster.own(lists)
     quorums = [
-        (sum(1 << place for place, master in enumerate(states) if own >> master & 1), need)
+        (sum(1 << place for place, master in enumerate(asked) if own >> master & 1), need)
         for own, need in lists.lists
     ]
-    with Servers([state.target for state in states.values()], core.connect_timeout) as servers:
+    with Servers([master.target for master in asked.values()], core.connect_timeout) as servers:
         yield servers, quorums, seconds
 
 
