@@ -29,9 +29,9 @@ class Crossing:
     """What blocking code asks of masters, as effects that an actor performs; see ``masters/masters.py``."""
 
     def __init__(self, process: Process) -> None:
-        self.engine = self.connector = self
+        self.engine = self.connector = self.roster = self
         self.client_state = process.core.client_state
-        self.states = process.engine.states
+        self.masters = process.engine.states
         self.effects: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self.answers: SimpleQueue[tuple[BaseException | None, Any]] = SimpleQueue()
         self.over = False
