@@ -742,7 +742,7 @@ class FastRedlock(BaseClient):
         Locks of all kinds, of all clients with this ``key_prefix``, and of other libraries on the same
         masters. Without callers that wait: see [`inspect`][]. The list may be outdated when it is returned:
         use it for display, not for decisions. It takes several round trips over connections of its own, with
-        the user of this client, who then needs the permission for SCAN.
+        the user of this client, who then needs the permissions for GETRANGE and SCAN.
 
         Args:
             prefix: The beginning of the names; "": all locks.
@@ -764,7 +764,8 @@ class FastRedlock(BaseClient):
         """Ask the masters who holds the lock ``resource`` of any kind, and who waits for it with a place.
 
         Those that a quorum has come first in each kind; an empty list: nobody. For display, as
-        [`holders`][]. ``timeout``: seconds for each question to the masters.
+        [`holders`][]; the user of this client needs the permission for GETRANGE. ``timeout``: seconds for
+        each question to the masters.
 
         Examples:
             >>> [holder.owner for holder in client.inspect("orders:42") if holder.held]
