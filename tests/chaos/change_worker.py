@@ -18,9 +18,12 @@ from typing import Any
 
 from chaos.counters import counter
 from chaos.history import HistoryWriter, clock
-from chaos.worker import AFTER_OUTAGE, KINDS, LONGEST, PATIENCE, Do, Tasks, say
+from chaos.worker import AFTER_OUTAGE, KINDS, LONGEST, Do, Tasks, say
 
 from redlock_fast import ConfigError, LockLost, QuorumUnavailable
+
+#: Seconds that one acquire tries.
+PATIENCE = 2.0
 
 
 class Holder:

@@ -257,8 +257,9 @@ def disks_are_believed() -> list[Change]:
     """A master that restarts with appendfsync always has forgotten nothing."""
     real = Guard.quarantine
 
-    def silence(self: Guard, *identity: Any, durable: bool = False, **what: Any) -> float:
-        return 0.0 if durable and not what["flushed"] else real(self, *identity, **what)
+    def silence(self: Guard, before: Any, server: Any, **what: Any) -> float:
+        believed = server.durable and not what.get("flushed")
+        return 0.0 if believed else real(self, before, server, **what)
 
     return [(Guard, "quarantine", silence)]
 

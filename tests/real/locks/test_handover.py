@@ -19,7 +19,6 @@ from support.renewing import THIRD, LossRecorder, MakeClient, held, renewed
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import LockAlreadyHeld, LockLost, QuorumUnavailable
-from redlock_fast.algorithm.lock_kind import LockKind
 from redlock_fast.embedded import Masters
 
 pytestmark = [pytest.mark.usefixtures("all_masters"), both_clients]
@@ -126,7 +125,7 @@ def test_released_while_it_is_taken_over(masters: Masters, connected: MakeClient
         taken = start(getattr(lock, use))
         eventually(lambda: lock._acquiring is not None, "the take-over has begun")
         released = start(lock.release)
-        eventually(lambda: type(lock._lock_kind) is LockKind, "the release has begun")
+        eventually(lambda: lock._handover is None, "the release has begun")
     assert released.result(DEADLINE) is True
     with pytest.raises(LockLost, match="a release of the lock of this token has begun"):
         taken.result(DEADLINE)
