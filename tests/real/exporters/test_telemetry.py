@@ -688,7 +688,7 @@ def test_interrupted_lock_with_spans_is_not_left(
             break
         if lock.locked():
             # The caller has the result; or on the way in, before anything of a release has begun.
-            assert moment in ("return __enter__", "call leave")
+            assert moment in ("return __enter__", "call exit_lock")
             lock.release()
     assert number > 5
     assert client.locked("r") is False
