@@ -52,10 +52,10 @@ nothing of locks. Both engines keep these rules; ``tests/contract`` checks them:
 13. Pushes and attributes are unsolicited work. A connection may bring ``UNSOLICITED`` bytes of them, and
     ``UNSOLICITED_PER_BYTE`` for each byte of a subscription's command; more breaks it. A push that announces
     more than is left breaks it at once, before its items are read.
-14. A signal handler may use the engine that it interrupted. If it interrupted the engine where its state is
-    not whole (the pure engine: anywhere but in a wait; the native engine: in a TLS socket), its requests are
-    not sent: every vote is a FAULT. A request with ``resend_for`` is sent when the interrupted call
-    continues. So is a ``close``. If a handler raises there, the connection that was in use may break.
+14. A signal handler may use the engine that it interrupted, and may wait for another thread that uses it. It
+    cannot use the native engine that it interrupted in a TLS socket: its requests are not sent there, and
+    every vote is a FAULT. A request with ``resend_for`` is sent when the interrupted call continues. So is a
+    ``close``. If a handler raises there, the connection that was in use may break.
 15. A command with a ``confirm_verb`` (WAIT) grants when replicas have what it wrote. The engine appends that
     verb to each flush with such requests, unless its reply is pending: a master executes no later command of
     the connection meanwhile. Its reply counts every grant that came before it. If at least

@@ -26,9 +26,8 @@ SIGNALS = set(map(int, signal.valid_signals())) - {
 def block_signals() -> Any:
     """In a background thread of the library: leave all signals to the threads of the program.
 
-    The kernel then holds a signal of the process back until the main thread is at a safe point, unless the
-    program has other threads of its own. Returns the mask of before, for ``restore_signals``. A greenlet has
-    no mask of its own: returns None, and changes nothing.
+    The kernel then gives a signal of the process to a thread of the program. Returns the mask of before, for
+    ``restore_signals``. A greenlet has no mask of its own: returns None, and changes nothing.
     """
     if patched_by():
         return None

@@ -68,7 +68,8 @@ def test_a_fallback_goes_out_with_the_call_that_read_the_error(fleet: MakeFleet)
     loop = Loop(f)
     loop.submit([release(b"k", 1)], 1)
     f.engine.flush()
-    eventually(lambda: f.session(0).commands and loop.readable(), "the error is there")
+    commands = f.session(0).commands
+    eventually(lambda: commands and (loop.readable() or len(commands) > 1), "the error is there, or was read")
     f.engine.on_ready()
     assert [words[0] for words in f.session(0).wait_commands(2)] == [b"EVALSHA", b"EVAL"]
 
@@ -262,6 +263,7 @@ def test_not_decided_before_wait_says(fleet: MakeFleet, masters: tuple[object, .
     f = fleet(*masters)  # type: ignore[arg-type]
     loop = Loop(f)
     loop.submit([acquire(b"k", f.all, resend_for=LONG)], 2, LONG, wait)
+    f.engine.flush()
     loop.until(
         lambda: f.connection_state(0).pending == f.connection_state(1).pending == 0, "two have answered"
     )

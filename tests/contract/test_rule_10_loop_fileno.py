@@ -156,8 +156,9 @@ Decide = Callable[[Fleet], object]
 
 def by_exchange(f: Fleet) -> None:
     """Its own reply is behind that of the submission."""
+    behind = f.ask_in_background(acquire(b"behind", 1, resend_for=LONG), 1)
     f.session(0).send(b":7\r\n:8\r\n")
-    assert f.ask(acquire(b"behind", 1, resend_for=LONG), 1).values[0] == 8
+    assert behind.result(SOON).values[0] == 8
 
 
 def by_tend(f: Fleet) -> None:

@@ -174,6 +174,7 @@ def test_forgetting_beside_threads(fleet: MakeFleet) -> None:
             loop.submit([release(key, f.all, resend_for=LONG)], 0)
         else:
             kept.append(key)
+    f.engine.flush()
     loop.until(lambda: {context for context, _ in loop.completed} >= set(kept), "the others are reported")
     for future in busy:
         future.result(DEADLINE)

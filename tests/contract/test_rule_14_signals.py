@@ -95,6 +95,26 @@ def test_interrupt_of_one_thread_leaves_the_others_waiting(
     assert sorted(numbers) == ([2, 3, 4] if first else [1, 3, 4, 5])
 
 
+def test_handler_that_waits_for_another_thread(fleet: MakeFleet, handle: Handle) -> None:
+    """As a handler that ends a pool of threads, which still release their locks.
+
+    Catches: a thread that waits for replies, and keeps all others from reading theirs while its handler runs.
+    """
+    f = fleet(silent)
+    others: list[Future[Any]] = []
+
+    def handler() -> None:
+        others.append(f.ask_in_background(acquire(b"other", 1, resend_for=LONG), 1))
+        f.session(0).send(b":1\r\n:2\r\n")
+        assert others[0].result(SOON).values == (2,)
+        f.reattach(0)
+
+    handle(handler)
+    signal_when(f, 0, 1)
+    assert f.ask(acquire(b"k", 1, resend_for=LONG), 1).values == (1,)
+    assert others
+
+
 @pytest.mark.parametrize("alone", [True, False])
 def test_handler_that_returns_changes_nothing(fleet: MakeFleet, handle: Handle, alone: bool) -> None:
     handled: list[int] = []

@@ -139,7 +139,7 @@ def interrupted(client: FastRedlock, setting: dict[str, Any]) -> dict[str, float
 
 def nested(client: FastRedlock, setting: dict[str, Any]) -> dict[str, float]:
     """A handler that uses the client itself, in the middle of the same."""
-    handled = refused = 0
+    handled = refused = number = 0
     over = False
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -163,7 +163,8 @@ def nested(client: FastRedlock, setting: dict[str, Any]) -> dict[str, float]:
     longest = max(0.002, 4 * usual_time(client))
     signal.signal(signal.SIGALRM, handle)
     again()
-    for number in range(setting["count"]):
+    while number < setting["count"] or handled < setting["count"] // 5:  # a busy machine has few signals
+        number += 1
         lock = client.lock(f"outer:{number}", TTL)
         assert lock.acquire()
         lock.extend()

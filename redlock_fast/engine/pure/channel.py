@@ -13,7 +13,7 @@ from .subscriptions import Subscriptions
 
 
 class MasterChannel:
-    """The hub's mutex guards every field.
+    """Only the I/O thread changes its fields.
 
     ``connection``: None if the master is not connected. ``broken``: why the connection broke. ``remains``:
     the connection that broke and that ``detach`` has not returned.
@@ -73,12 +73,13 @@ class MasterChannel:
         connection = self.connection
         if connection is None or connection.lagging_since:
             return True
-        return not (connection.pending or connection.has_output() or connection.sending)
+        return not (connection.pending or connection.has_output())
 
     def state(self) -> ConnectionState:
         connection = self.connection
         counters = (self.late, self.resent, self.resend.dropped, self.pushes, self.scanned)
         if connection is None:
             return ConnectionState(False, self.broken, 0, 0.0, 0.0, *counters)
-        lag = monotonic() - connection.lagging_since if connection.lagging_since else 0.0
+        since = connection.lagging_since  # read once: any thread may ask, and the I/O thread changes it
+        lag = monotonic() - since if since else 0.0
         return ConnectionState(True, "", len(connection.pending), lag, connection.round_trip, *counters)

@@ -1,7 +1,6 @@
 """The connection of one master: its output, its pending replies, its input. The twin of src/link.c.
 
-``sending``, ``incoming``, ``blocked``, ``received``, ``moving`` and ``failure`` belong to the leader. The
-hub's mutex guards all other fields.
+Only the I/O thread changes its fields.
 """
 
 from __future__ import annotations
@@ -57,10 +56,9 @@ Slot = tuple[PendingRequest, Template | None, float]
 class Connection:
     """A socket, the output and the pending replies of all threads.
 
-    ``flushed``: number of pending replies to requests that the leader has begun to send. ``lagging_since``:
-    when the oldest pending request was sent, 0.0 if the master does not lag. ``push_credit``: bytes of pushes
-    and attributes that the master may still send. ``in_change``: a change of the connection is not complete.
-    ``moving``: bytes may have moved that ``sending`` and ``incoming`` do not show. ``failure``: why the
+    ``out``: what the socket has not taken yet. ``flushed``: number of pending replies to requests that a send
+    has begun with. ``lagging_since``: when the oldest pending request was sent, 0.0 if the master does not
+    lag. ``push_credit``: bytes of pushes and attributes that the master may still send. ``failure``: why the
     connection must end.
     """
 
@@ -74,20 +72,16 @@ class Connection:
         self.pending: deque[Slot] = deque()
         self.flushed: int = 0
         self.replica_wait: ReplicaWait = ReplicaWait()
-        self.sending: bytearray = bytearray()
         self.incoming: bytearray = bytearray()
         self.scan: Scan = NEW  # of the first reply in `incoming`
         self.blocked: bool = False  # the socket takes no more output for now
-        self.polls_output: bool = False  # the event loop watches for room to write
         self.received: bool = False
         self.lagging_since: float = 0.0
         self.round_trip: float = 0.0
         self.push_credit: int = UNSOLICITED
-        self.in_change: bool = False
-        self.moving: bool = False
         self.failure: str = ""
 
-    # --- submitting, with the mutex ------------------------------------------------------------
+    # --- submitting ------------------------------------------------------------------------------
 
     def append(self, request: PendingRequest, encoded: dict[Template, bytes], now: float) -> str:
         """Appends a request to the output. Returns why it cannot, or "".
@@ -103,9 +97,8 @@ class Connection:
         data = encoded.get(template)
         if data is None:
             data = encoded[template] = template.encode(args)
-        if len(self.out) + len(self.sending) + len(data) > channel.max_buffer:
+        if len(self.out) + len(data) > channel.max_buffer:
             return "buffer full"
-        self.in_change = True
         if template.leading_replies:
             self._add_leading(request, template, now)
         self.pending.append((request, template, now))
@@ -116,16 +109,11 @@ class Connection:
             self.push_credit += UNSOLICITED_PER_BYTE * len(data)
             if not request.decided and request.need:
                 channel.subscriptions.add(request, channel.index, template.watch)
-        self.in_change = False
         return ""
 
     def _add_leading(self, request: PendingRequest, template: Template, sent: float) -> None:
         """Appends the replies that precede the reply that counts."""
         self.pending.extend([(request, None, sent)] * template.leading_replies)
-
-    def owing(self) -> set[PendingRequest]:
-        """The requests whose vote this master still owes."""
-        return {slot[0] for slot in self.pending} | {request for request, _ in self.replica_wait.grants}
 
     def append_rollbacks(self, closing: bool) -> None:
         """Appends the rollback of failed requests that are pending. ``closing``: undecided ones fail, too.
@@ -146,22 +134,14 @@ class Connection:
         if verb is not None:
             self.out += self.codec[verb].encode(request.request.args)
 
+    # --- moving bytes ----------------------------------------------------------------------------
+
     def has_output(self) -> bool:
         """Whether a flush has something to send."""
         return len(self.out) > 0 or self.replica_wait.due()
 
-    def begin_flush(self) -> None:
-        """Hands the output to the leader."""
-        if self.has_output():
-            self.in_change = True
-            if self.replica_wait.due():
-                self._append_wait()
-            self.sending += self.out
-            self.out.clear()
-            self.flushed = len(self.pending)
-            self.in_change = False
-
     def _append_wait(self) -> None:
+        """Appends the verb that confirms what the flush writes, and all that was sent before."""
         request = self.replica_wait.begin(self.channel.index)
         template = self.codec[request.request.verb]
         self.out += template.encode(())
@@ -169,67 +149,52 @@ class Connection:
         self._add_leading(request, template, now)
         self.pending.append((request, template, now))
 
-    # --- moving bytes, as the leader -----------------------------------------------------------
-
     def send(self) -> None:
         """Sends what the socket takes. Sets ``blocked``, or ``failure``."""
+        if self.replica_wait.due():
+            self._append_wait()
+        self.flushed = len(self.pending)
         try:
-            self._move_out()
+            del self.out[: self.sock.send(self.out)]
+            self.blocked = len(self.out) > 0
         except BlockingIOError:
             self.blocked = True
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             self.fail(error)
-        except MemoryError:
-            self.moving = True  # perhaps `sending` still has what was sent
-            raise
-        else:
-            self.blocked = len(self.sending) > 0
-
-    def _move_out(self) -> None:
-        """Send, and forget what was sent: one call into C, so no signal handler runs in between."""
-        any(map(self.sending.__delitem__, map(slice, map(self.sock.send, (self.sending,)))))
 
     def send_remaining(self) -> None:
         """Sends the last output of a connection that ends."""
-        self.begin_flush()
         for _ in range(LAST_SENDS):
-            if self.sending:
+            if self.out:
                 self.send()
-            if not self.sending or self.blocked or self.failure:
+            if not self.out or self.blocked or self.failure:
                 break
 
     def receive(self) -> None:
         """Receives what is there. Sets ``received``, or ``failure``."""
-        before = len(self.incoming)
         try:
-            self._move_in()
+            data = self.sock.recv(RECEIVE_SIZE)
         except BlockingIOError:
             return
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             self.fail(error)
             return
-        except MemoryError:
-            self.moving = True  # perhaps `incoming` lacks what was received
-            raise
+        self.incoming += data
         self.received = True
-        if len(self.incoming) == before:
+        if not data:
             self.failure = "connection closed by the master"
 
-    def _move_in(self) -> None:
-        """Receive, in one call for the same reason."""
-        any(map(self.incoming.extend, map(self.sock.recv, (RECEIVE_SIZE,))))
+    def fail(self, error: OSError | MemoryError) -> None:
+        """Without memory, it is unknown how many bytes have moved."""
+        self.failure = clean(getattr(error, "strerror", None) or str(error) or type(error).__name__)
 
-    def fail(self, error: OSError) -> None:
-        self.failure = clean(error.strerror or str(error))
-
-    # --- replies, with the mutex ---------------------------------------------------------------
+    # --- replies ---------------------------------------------------------------------------------
 
     def process_input(self, now: float, last_poll: float) -> bool:
         """Gives every whole reply to its request. Returns whether a reply came: a push is none.
 
         Sets ``failure`` if the connection must end.
         """
-        self.in_change = True
         self.received = False
         replied = False
         try:
@@ -261,7 +226,6 @@ class Connection:
             self.failure = str(error)
         if replied:
             self.lagging_since = 0.0
-        self.in_change = False
         return replied
 
     def _scan(self) -> int:
@@ -390,33 +354,6 @@ class Connection:
         late = now - sent > least and now - sent > LAG_ROUND_TRIPS * self.round_trip
         if late or len(self.pending) >= channel.max_owed:
             self.lagging_since = sent
-
-
-class TlsConnection(Connection):
-    """A connection with a ``TlsSocket``, whose methods are Python.
-
-    A signal handler that raises inside leaves an unknown number of bytes. An iterator would take a
-    StopIteration of the handler for its end.
-    """
-
-    moving: bool
-
-    def send(self) -> None:
-        self.moving = True
-        super().send()
-        self.moving = False
-
-    def _move_out(self) -> None:
-        sent = self.sock.send(self.sending)
-        del self.sending[:sent]
-
-    def receive(self) -> None:
-        self.moving = True
-        super().receive()
-        self.moving = False
-
-    def _move_in(self) -> None:
-        self.incoming.extend(self.sock.recv(RECEIVE_SIZE))
 
 
 def _number(reply: bytes) -> int:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
-from typing import Any, TypeVar
+from typing import Any
 
 from ...wire.commands import Dialect
 from ..clock import monotonic
@@ -27,19 +25,18 @@ from ..contract import (
     Request,
     Wait,
 )
-from ..descriptors import FileId, close_copy, close_own, file_of
+from ..descriptors import close_copy, file_of
 from .channel import MasterChannel
-from .connection import Connection, TlsConnection
+from .connection import Connection
 from .hub import Hub
 from .request import PendingRequest
 from .waiter import Ticket, Waiter, answers
 
-T = TypeVar("T")
+#: Why nothing is sent for a finalizer that the garbage collector runs in the engine's own thread.
+INSIDE = "called from a finalizer in the engine's thread"
 
-CLOSED = "connection closed by the client"
-INSIDE = "called from a signal handler"
-#: Seconds of a refused exchange: a handler that tries again does not spin.
-REFUSED_PAUSE = 0.01
+#: In place of the context of a ticket that was cancelled.
+GONE = object()
 
 
 class PureEngine:
@@ -57,13 +54,11 @@ class PureEngine:
     ) -> None:
         if not 1 <= masters <= MAX_MASTERS:
             raise ValueError(f"1 to {MAX_MASTERS} masters, not {masters}")
-        self._on_break = on_break
-        self._reported_breaks = 0
-        self._hub = Hub(masters, (max_owed, max_buffer, max_resend), lag_after)
-        self._deferred: deque[Callable[[], object]] = deque()
-        #: An engine that is freed closes them without a warning.
-        self._open: dict[socket.socket, FileId] = self._hub.sockets
-        weakref.finalize(self, _close_all, self._open).atexit = False
+        self._hub = Hub(masters, (max_owed, max_buffer, max_resend), lag_after, on_break)
+        #: What an event loop submitted and ``on_ready`` has not returned, and its context. The hub has no
+        #: context: it may outlive the engine, which the context may refer to.
+        self._tickets: dict[Ticket, object] = {}
+        weakref.finalize(self, self._hub.free).atexit = False
 
     # --- for threads -----------------------------------------------------------------------------
 
@@ -78,44 +73,29 @@ class PureEngine:
         me = Waiter()
         self._fill(me, requests, need, wait, timeout, stall)
         pending = me.requests
-        if self._hub.interrupted():
+        if self._hub.is_own_thread():
             self._refuse(me)
-            time.sleep(max(0.0, min(timeout, REFUSED_PAUSE)))
-        else:
-            self._call(self._exchange, me)
+        elif pending:
+            self._hub.exchange(me)
         me.requests = []  # they refer to the waiter
         return answers(requests, pending)
 
-    def _exchange(self, me: Waiter) -> None:
-        hub = self._hub
-        try:
-            hub.locked(hub.submit, me, me.last_reply)
-            hub.wait(me)
-        except BaseException:
-            try:
-                hub.locked(hub.abandon_waiter, me)
-                hub.output_pending = True  # perhaps the thread took output and has not sent it
-                hub.wait(me)  # what was submitted is sent
-            finally:
-                hub.locked(hub.leave, me)  # also if that raised: a leader that is gone would lead for ever
-            raise
-
     def drain(self, timeout: float) -> bool:
-        return not self._hub.interrupted() and self._call(self._hub.drain, monotonic() + timeout)
+        return not self._hub.is_own_thread() and self._hub.drain(monotonic() + timeout)
 
     # --- for an event loop -----------------------------------------------------------------------
 
     def fileno(self) -> int:
-        loop = self._hub.loop
-        if loop.fd is None:
-            self._call(self._hub.locked, self._hub.watch_all)
-        assert loop.fd is not None
-        return loop.fd.fileno()
+        return self._hub.loop.fileno()
 
     def close_loop_fd(self) -> None:
-        for ticket in list(self._hub.tickets):
+        for ticket in list(self._tickets):
             self.cancel(ticket)
-        self._hub.locked(self._hub.loop.close)
+        loop = self._hub.loop
+        if loop.pipe is None or self._hub.is_own_thread():
+            loop.close()
+        else:
+            self._hub.call(loop.close)
 
     def submit(
         self,
@@ -126,94 +106,69 @@ class PureEngine:
         stall: float,
         context: object,
     ) -> object:
-        ticket = Ticket(requests, context, self._hub.loop)
+        ticket = Ticket(requests, self._hub.loop)
         waiter = ticket if need else Waiter()
         self._fill(waiter, requests, need, wait, timeout, stall)
         if need:
-            self._hub.tickets[ticket] = None
-        if self._hub.interrupted():
-            self._refuse(waiter)
-        else:
-            self._call(self._hub.locked, self._submit, waiter)
+            self._tickets[ticket] = context
+        self._hub.jobs.append(partial(self._hub.submit, waiter))
+        if not self._hub.by_fd:  # it is decided at once
+            self.flush()
         return ticket if need else None
-
-    def _submit(self, waiter: Waiter) -> None:
-        self._hub.submit(waiter, waiter.last_reply)
-        if isinstance(waiter, Ticket):
-            waiter.on_deadline_moved(waiter.expire(waiter.last_reply))
-            if not waiter.requests:
-                waiter.notify()
 
     def cancel(self, ticket: object) -> None:
         assert isinstance(ticket, Ticket)
-        ticket.context = None
-        if self._hub.tickets.pop(ticket, ticket) is None:
-            self._hub.locked(self._hub.abandon_waiter, ticket)
+        if self._tickets.pop(ticket, GONE) is not GONE:
+            self._hub.jobs.append(partial(self._hub.abandon, ticket))
 
     def flush(self) -> None:
-        if not self._hub.interrupted():
-            self._call(self._hub.flush)
+        self._hub.flush()
 
     def on_ready(self) -> list[tuple[object, Any]]:
-        return [] if self._hub.interrupted() else self._call(self._on_ready)
-
-    def _on_ready(self) -> list[tuple[object, Any]]:
-        hub, loop = self._hub, self._hub.loop
-        hub.locked(loop.begin_collecting)
-        try:
-            hub.flush()
-            hub.locked(hub.expire_tickets)
-        finally:
-            loop.collecting = False
+        loop = self._hub.loop
+        if self._hub.jobs or not loop.notified:
+            self._hub.flush()
+        loop.begin_collecting()
         result = []
         while loop.decided:
             ticket = loop.decided.popleft()
-            if hub.tickets.pop(ticket, ticket) is None:
-                result.append((ticket.context, answers(ticket.submitted, ticket.requests)))
-                ticket.requests, ticket.context = [], None
+            if (context := self._tickets.pop(ticket, GONE)) is not GONE:
+                result.append((context, answers(ticket.submitted, ticket.requests)))
+                ticket.requests = []
         return result
 
     def next_timeout(self) -> float | None:
-        deadline = self._hub.loop.deadline
-        return max(0.0, deadline - monotonic()) if self._hub.tickets and deadline < inf else None
+        end = min([ticket.end() for ticket in list(self._tickets)], default=inf)
+        return max(0.0, end - monotonic()) if end < inf else None
 
     # --- connections -----------------------------------------------------------------------------
 
     def maintain(self) -> None:
-        if not self._hub.interrupted():
-            self._call(self._hub.maintain)
+        self._hub.maintain()
 
     def attach(self, master: int, sock: socket.socket, dialect: Dialect) -> None:
-        channel = self._channel(master)
-        connection = _connection(channel, sock, dialect)
-        self._open[sock] = file_of(sock.fileno())
-        if not self._call(self._hub.exclusively, partial(self._attach, connection)):
-            del self._open[sock]
-            raise ValueError(f"master {master} has a connection: detach it first")
-
-    def _attach(self, connection: Connection) -> bool:
-        channel, hub = connection.channel, self._hub
-        if channel.connection is not None or channel.remains is not None:
-            return False
-        if hub.kick_pair is None:
-            hub.open_kick()
-        hub.add_connection(connection)
-        channel.resend_all(monotonic())
-        hub.subscriptions.end()
-        return True
+        connection = Connection(self._channel(master), sock, dialect)
+        self._hub.sockets[sock] = file_of(sock.fileno())
+        try:
+            self._hub.call(self._hub.attach, connection)
+        except BaseException:
+            self._hub.sockets.pop(sock, None)
+            raise
 
     def detach(self, master: int) -> socket.socket | None:
         channel = self._channel(master)
-        if self._hub.interrupted():
-            self._deferred.append(partial(self._detach_and_close, master))
+        if self._hub.rests():
             return None
-        sock: socket.socket | None = self._call(self._hub.exclusively, partial(self._detach, channel, False))
+        if self._hub.is_own_thread():
+            self._hub.put(partial(self._detach_and_close, channel))
+            return None
+        sock: socket.socket | None = self._hub.call(self._hub.detach, channel)
         return None if sock is None else self._half_closed(sock)
 
     def _half_closed(self, sock: socket.socket) -> socket.socket | None:
         """The socket of a connection that has ended; None if its descriptor is a stranger's by now."""
         ours = self._hub.is_ours(sock)
-        del self._open[sock]
+        self._hub.sockets.pop(sock, None)
         if not ours:
             sock.detach()
             return None
@@ -221,59 +176,39 @@ class PureEngine:
             sock.shutdown(socket.SHUT_WR)
         return sock
 
-    def _detach_and_close(self, master: int) -> None:
-        sock = self.detach(master)
-        if sock is not None:
+    def _detach_and_close(self, channel: MasterChannel) -> None:
+        sock = self._hub.detach(channel)
+        if sock is not None and self._half_closed(sock) is not None:
             sock.close()
 
-    def _detach(self, channel: MasterChannel, closing: bool) -> socket.socket | None:
-        """Ends the connection of a master.
-
-        Returns its socket, also that of a connection that broke before.
-        """
-        self._hub.check_descriptors()
-        connection = channel.connection
-        if connection is not None:
-            connection.append_rollbacks(closing)
-            self._hub.end_connection(connection, CLOSED)
-            connection.send_remaining()
-        remains, channel.remains, channel.broken = channel.remains, None, ""
-        return None if remains is None else remains.sock
-
     def close(self, on_socket: Callable[[socket.socket], object] = socket.socket.close) -> None:
-        if self._hub.interrupted():
-            self._deferred.append(partial(self.close, on_socket))
-        else:
-            self._call(self._close, on_socket)
+        if self._hub.is_own_thread():
+            self._hub.put(lambda: self._end(self._hub.close(), on_socket))
+        elif not self._hub.rests():
+            self._end(self._hub.call(self._hub.close), on_socket)
 
-    def _close(self, on_socket: Callable[[socket.socket], object]) -> None:
-        kick, sockets = self._hub.exclusively(self._detach_all)
-        for sock in kick:
-            close_own(sock, self._open.pop(sock))
+    def _end(self, sockets: list[socket.socket], on_socket: Callable[[socket.socket], object]) -> None:
         for sock in sockets:
             if self._half_closed(sock) is not None:
                 on_socket(sock)
 
-    def _detach_all(self) -> tuple[Sequence[socket.socket], list[socket.socket]]:
-        self._hub.roll_back_undecided()
-        sockets = [self._detach(channel, True) for channel in self._hub.channels]
-        return self._hub.close_kick(), [sock for sock in sockets if sock is not None]
-
     def after_fork_in_child(self) -> None:
-        while self._open:
-            close_copy(*self._open.popitem())
-        self._hub.loop.close()
-        self._hub.reset(len(self._hub.channels))
-        self._deferred.clear()
-        self._reported_breaks = 0
+        hub = self._hub
+        while hub.sockets:
+            close_copy(*hub.sockets.popitem())
+        if hub.pipe is not None:
+            hub.pipe.close_copies()
+        hub.loop.close()
+        self._tickets.clear()
+        hub.reset(len(hub.channels))
 
     def grow(self, masters: int) -> None:
         if masters > MAX_MASTERS:
             raise ValueError(f"{MAX_MASTERS} masters at most, not {masters}")
-        self._hub.locked(self._hub.grow, masters)
+        self._hub.grow(masters)
 
     def connection_state(self, master: int) -> ConnectionState:
-        return self._hub.locked(self._channel(master).state)
+        return self._channel(master).state()
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -307,50 +242,12 @@ class PureEngine:
             for request in rows
         ]
 
-    def _call(self, operation: Callable[..., T], *args: object) -> T:
-        """Calls an operation of the hub, then reports broken connections and does what was deferred."""
-        try:
-            return self._hub.safe_points.call(operation, *args)
-        finally:
-            if self._reported_breaks != (breaks := self._hub.breaks):
-                self._reported_breaks = breaks
-                self._on_break()
-            # The call of a handler inside the engine leaves them to the call that the handler interrupted.
-            while self._deferred and not self._hub.interrupted():
-                self._call_deferred()
-
-    def _call_deferred(self) -> None:
-        """Does what was deferred. Each call ends here, too, and must find no other one: it would recurse."""
-        calls, self._deferred = self._deferred, deque()
-        try:
-            _call_each(calls)
-        finally:
-            self._deferred.extendleft(reversed(calls))  # the next call goes on, if one raised
-
     def _refuse(self, waiter: Waiter) -> None:
-        """Nothing is sent for a signal handler that interrupted the engine.
-
-        What must arrive is sent afterwards.
-        """
-        waiter.undecided = len(waiter.requests)
+        """A finalizer in the I/O thread cannot wait for it. What must arrive is sent afterwards."""
         for pending in waiter.requests:
             for master in range(len(pending.values)):
                 pending.count(master, FAULT, INSIDE)
-            pending.decide()
+            pending.decided = True
             if pending.request.resend_for:
-                self._deferred.append(partial(self.exchange, [pending.request], 0, 0.0))
-
-
-def _call_each(calls: deque[Callable[[], object]]) -> None:
-    while calls:
-        calls.popleft()()
-
-
-def _connection(channel: MasterChannel, sock: socket.socket, dialect: Dialect) -> Connection:
-    kind = TlsConnection if hasattr(sock, "handshake") else Connection
-    return kind(channel, sock, dialect)
-
-
-def _close_all(sockets: dict[socket.socket, FileId]) -> None:
-    for sock, file in sockets.items():
-        close_own(sock, file)
+                self.submit([pending.request], 0, 0.0, Wait.EARLY, 0.0, None)
+        self._hub.begin_jobs()

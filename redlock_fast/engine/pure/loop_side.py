@@ -1,60 +1,61 @@
-"""The event loop's side of the hub: decided tickets, the next deadline, and its file descriptor."""
+"""The event loop's side of the hub: decided tickets, and the descriptor that says that there are some."""
 
 from __future__ import annotations
 
 from collections import deque
-from math import inf
 from typing import TYPE_CHECKING
 
-from .loop_fd import LoopFd
+from ...errors import ConfigError
+from ..greenlets import patched_by
+from .pipe import Pipe
 
 if TYPE_CHECKING:
     from .waiter import Ticket
 
 
 class LoopSide:
-    """``decided``: tickets that ``on_ready`` has not returned. ``deadline``: no ticket ends before.
+    """``decided``: tickets that ``on_ready`` has not returned; the I/O thread appends, the loop takes.
 
-    ``notified``: the descriptor is readable. ``collecting``: ``on_ready`` runs, so the loop needs no
-    notification. The hub's mutex guards every field.
+    ``notified``: the descriptor is readable. The loop clears it before it looks at ``decided``, and the I/O
+    thread looks at it after it has appended, so no ticket is left behind.
     """
 
-    __slots__ = ("__weakref__", "collecting", "deadline", "decided", "fd", "notified")
+    __slots__ = ("__weakref__", "decided", "notified", "pipe")
 
     def __init__(self) -> None:
-        self.fd: LoopFd | None = None
+        self.pipe: Pipe | None = None
         self.decided: deque[Ticket] = deque()
-        self.deadline: float = inf
-        self.collecting: bool = False
         self.notified: bool = False
 
-    def add_decided(self, ticket: Ticket) -> None:
-        self.decided.append(ticket)
-        self.notify()
-
-    def move_deadline(self, deadline: float) -> None:
-        """Notifies the loop if a ticket ends sooner than the loop knows."""
-        if deadline < self.deadline:
-            self.deadline = deadline
-            self.notify()
+    def fileno(self) -> int:
+        """The descriptor that the loop watches. The first call opens it."""
+        if self.pipe is None:
+            if library := patched_by():
+                raise ConfigError(
+                    f"{library} removes epoll and kqueue, and asyncio clients need one: use FastRedlock"
+                )
+            self.pipe = Pipe()
+            if self.decided:
+                self.notify()
+        return self.pipe.fd
 
     def notify(self) -> None:
         """Makes the descriptor readable: the loop must call ``on_ready``."""
-        if self.fd is not None and not (self.collecting or self.notified):
+        pipe = self.pipe
+        if pipe is not None and not self.notified:
             self.notified = True
-            self.fd.signal()
+            pipe.signal()
 
     def begin_collecting(self) -> None:
-        self.collecting = True
-        if self.notified and self.fd is not None:
-            self.fd.drain()
+        if self.notified and self.pipe is not None:
+            self.pipe.drain()
             self.notified = False
 
     def close(self) -> None:
-        fd, self.fd = self.fd, None
+        pipe, self.pipe = self.pipe, None
         self.notified = False
-        if fd is not None:
-            fd.close()
+        if pipe is not None:
+            pipe.close()
 
-    # Here, and not in LoopFd: the garbage collector may finalize coroutines later, and these use the hub.
+    # Here, and not in Pipe: the garbage collector may finalize coroutines later, and these use the hub.
     __del__ = close

@@ -16,7 +16,7 @@ NOT_HELD = b"-NOREPLICAS too many grants wait for replicas\r\n"
 
 
 class ReplicaWait:
-    """The grants of one connection that replicas have not confirmed yet. The hub's mutex guards every field.
+    """The grants of one connection that replicas have not confirmed yet.
 
     ``grants``: requests with their votes. ``verb``: the verb that confirms the requests that were submitted
     since its last use; None if there are none. ``pending``: whether the reply to that verb is pending.

@@ -1,12 +1,11 @@
 """One request: its votes so far, and its decision. The twin of src/request.c.
 
-The hub's mutex guards every field. The votes of a decided request do not change, so its caller reads them
-without the mutex.
+Only the I/O thread changes its fields. The votes of a decided request do not change any more, and its caller
+reads them then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
 
 #: As plain integers, which compare faster.
 EARLY, ALL = int(Wait.EARLY), int(Wait.ALL)
-
-#: Why a connection ends, or a vote is missing, after a signal handler raised inside the engine.
-INTERRUPTED = "interrupted by a signal handler"
 
 #: The fault of a grant that replicas have not acknowledged when the time of its request ends.
 NOT_ACKNOWLEDGED = b"-NOREPLICAS replicas have not acknowledged the grant in time\r\n"
@@ -171,21 +167,6 @@ class PendingRequest:
             and self.waiter is not None
         ):
             self.waiter.on_deadline_moved(self.subscription.deadline)
-
-    def settle_again(self, owed: Sequence[bool]) -> None:
-        """Settles the request after a signal handler raised, perhaps while a reply to it was counted.
-
-        ``owed``: for each master, whether it has not replied to the request.
-        """
-        if self.decided or self.subscription is not None:
-            return
-        self.pending = 0
-        for master in range(len(self.values)):
-            if owed[master]:
-                self.pending += not self.has_voted(master)
-            elif self.sent >> master & 1:
-                self.count(master, FAULT, INTERRUPTED)  # unless it has voted
-        self.settle()
 
     def decide(self) -> None:
         """Decides the request with the votes that it has. Its last decision wakes the waiter."""

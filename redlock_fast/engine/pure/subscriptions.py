@@ -1,6 +1,6 @@
 """Subscriptions: requests whose votes stay open until a push, a fault or their time changes them.
 
-The twin of src/subscriptions.c. The hub's mutex guards everything. The cost of a push is linear in its bytes
+The twin of src/subscriptions.c. Only the I/O thread changes them. The cost of a push is linear in its bytes
 and in the votes that it changes, however many subscriptions there are.
 """
 
@@ -99,11 +99,6 @@ class Subscriptions:
         """Decides every subscription with the votes that it has."""
         for request in list(self._requests):
             request.decide()
-
-    def remove_decided(self) -> None:
-        for request in list(self._requests):
-            if request.decided:
-                self.remove(request)
 
     def _count_all(self, master: int, value: int, detail: str | bytes) -> None:
         for request in list(self._requests):

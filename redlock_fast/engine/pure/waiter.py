@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
 from ..contract import NOT_SENT, Batch, BatchVotes, Request, Votes
 
 if TYPE_CHECKING:
+    from .hub import Hub
     from .loop_side import LoopSide
     from .request import PendingRequest
 
@@ -21,49 +22,39 @@ LATE = 0.001
 
 
 class Waiter:
-    """Requests, and the thread that waits for their decision. The hub's mutex guards all fields but ``kick``.
+    """Requests, and the thread that waits for their decision. The I/O thread changes the fields.
 
     ``limit``: when the wait ends. ``idle_timeout``: if it is not 0, the wait also ends that long after
     ``last_reply``. ``longest``: how long the wait takes without a reply. ``late``: the wait ended late
     once, and was extended. ``undecided``, ``subscribed``: number of undecided requests, and of undecided
-    subscriptions. ``wake``: a lock that the thread acquires to sleep; its release wakes the thread.
-    ``kick``: while the thread polls without leadership, what ends its poll. ``seen_epoch``:
-    the epoch of leadership that the thread saw last. ``outer``: the leader on the same thread that a
-    signal handler interrupted. ``generation``: of the hub, at submission.
+    subscriptions. ``hub``: None until the requests are submitted. ``woken``: a lock that the thread acquires
+    to sleep; its release wakes the thread.
     """
 
     __slots__ = (
-        "generation",
+        "hub",
         "idle_timeout",
-        "kick",
         "last_reply",
         "late",
         "limit",
         "longest",
-        "outer",
         "requests",
-        "seen_epoch",
         "subscribed",
-        "thread",
         "undecided",
-        "wake",
+        "woken",
     )
 
-    def __init__(self, generation: int = 0) -> None:
+    def __init__(self) -> None:
         self.requests: list[PendingRequest] = []
         self.undecided: int = 0
         self.subscribed: int = 0
-        self.generation: int = generation
         self.limit: float = inf
         self.longest: float = 0.0
         self.last_reply: float = 0.0
         self.idle_timeout: float = 0.0
         self.late: bool = False
-        self.thread: int = threading.get_ident()
-        self.wake: threading.Lock | None = None
-        self.kick: Callable[[], None] | None = None
-        self.seen_epoch: int = -1
-        self.outer: Waiter | None = None
+        self.hub: Hub | None = None
+        self.woken: threading.Lock = new_signal()
 
     def begin(self, now: float, timeout: float, idle_timeout: float) -> None:
         """Sets when the wait ends."""
@@ -118,44 +109,53 @@ class Waiter:
         return deadline
 
     def on_deadline_moved(self, deadline: float) -> None:
-        """A subscription ends earlier than the thread knows."""
-        self.notify()
+        """A subscription ends earlier than the hub knows."""
+        if self.hub is not None:
+            self.hub.deadline = min(self.hub.deadline, deadline)
 
     def notify(self) -> None:
-        """Wakes the thread, wherever it waits."""
-        if self.wake is not None:
-            with contextlib.suppress(RuntimeError):  # it is released already
-                self.wake.release()
-        kick = self.kick  # once: the thread clears it without the mutex when its poll ends
-        if kick is not None:
-            kick()
+        """All requests are decided: wakes the thread."""
+        if self.hub is not None:
+            self.hub.waiting.pop(self, None)
+        with contextlib.suppress(RuntimeError):  # it is released already
+            self.woken.release()
 
-    def prepare_sleep(self) -> threading.Lock:
-        """The lock that the thread acquires to sleep until ``notify``."""
-        if self.wake is None:
-            self.wake = threading.Lock()
-            self.wake.acquire()
-        return self.wake
+
+def new_signal() -> threading.Lock:
+    """A lock that is taken. A thread that acquires it sleeps until another one releases it."""
+    signal = threading.Lock()
+    signal.acquire()
+    return signal
 
 
 class Ticket(Waiter):
     """Requests that an event loop submitted. Their decision goes to the loop's queue."""
 
-    __slots__ = ("context", "loop", "submitted")
+    __slots__ = ("loop", "submitted")
 
-    def __init__(self, submitted: Sequence[Request] | Batch, context: object, loop: LoopSide) -> None:
+    def __init__(self, submitted: Sequence[Request] | Batch, loop: LoopSide) -> None:
         super().__init__()
         self.submitted: Sequence[Request] | Batch = submitted
-        self.context: object = context
         self.loop: weakref.ref[LoopSide] = weakref.ref(loop)  # its queue refers to the ticket
 
+    def end(self) -> float:
+        """When the time of its next request ends, inf if all are decided."""
+        undecided = [request for request in self.requests if not request.decided]
+        deadlines = [
+            self.deadline() if (one := request.subscription) is None else min(self.limit, one.deadline)
+            for request in undecided
+        ]
+        return min(deadlines, default=inf)
+
     def notify(self) -> None:
+        super().notify()
         if (loop := self.loop()) is not None:
-            loop.add_decided(self)
+            loop.decided.append(self)
 
     def on_deadline_moved(self, deadline: float) -> None:
+        super().on_deadline_moved(deadline)
         if (loop := self.loop()) is not None:
-            loop.move_deadline(deadline)
+            loop.notify()
 
 
 def answers(submitted: Sequence[Request] | Batch, requests: list[PendingRequest]) -> list[Votes] | BatchVotes:

@@ -33,8 +33,9 @@ DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "redlock-fast.json").read_
 
 #: All event names. They stay.
 EVENTS = {
-    "blocks-event-loop", "connector-error", "fork-error", "leader-error", "lock-held-long", "lock-lost",
-    "long-timeout", "master-anonymous", "master-connected", "master-fault", "master-guarded",
+    "blocks-event-loop", "connector-error", "engine-error", "fork-error", "leader-error",
+    "lock-held-long", "lock-lost", "long-timeout", "master-anonymous",
+    "master-connected", "master-fault", "master-guarded",
     "master-left", "master-lost", "master-may-forget", "master-trusted", "master-unlisted",
     "master-unreachable", "on-lost-error", "once-per-shortened", "recorder-error", "release-error",
     "renewal-error", "request-lost-lock", "request-refused", "run-refused", "run-skipped",

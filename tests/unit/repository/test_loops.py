@@ -16,6 +16,8 @@ PACKAGE = Path(__file__).parents[3] / "redlock_fast"
 PLACES = ("algorithm", "engine/pure", "locks", "sharded", "threads")
 #: No turn of these loops ends with a condition; or they run in a thread of the library, which gets no signal.
 CHECKED = {
+    "engine/pure/hub.py:_serve",
+    "engine/pure/hub.py:submit",
     "locks/auto_extend.py:_extend",
     "threads/leader.py:_lead",
     "threads/leader.py:_run",

@@ -2,149 +2,157 @@
 
 from __future__ import annotations
 
-import contextlib
 import select
-from collections.abc import Iterator
-from functools import partial
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.fleet import LONG, Fleet, acquire
+from support.fleet import LONG, SOON, Fleet, acquire
 from support.moments import moments
 from support.scripted import granting, silent
 from support.signalling import interrupt
+from support.waiting import eventually
 
 import redlock_fast.engine.pure
-from redlock_fast.engine.pure import waiter as waiter_module
-from redlock_fast.engine.pure.engine import PureEngine
+from redlock_fast.engine.contract import FAULT, Wait
+from redlock_fast.engine.pure.engine import INSIDE, PureEngine
+from redlock_fast.engine.pure.hub import Hub
 from redlock_fast.engine.pure.waiter import Waiter
 
 PURE = str(Path(redlock_fast.engine.pure.__file__).parent)
 
 
 @pytest.fixture
-def made() -> Iterator[list[Fleet]]:
+def made() -> Iterator[Callable[..., Fleet]]:
     fleets: list[Fleet] = []
-    yield fleets
+
+    def make(*answers: Any) -> Fleet:
+        fleets.append(Fleet(PureEngine, *answers))
+        return fleets[-1]
+
+    yield make
     for one in fleets:
         one.close()
 
 
-def kicked(engine: PureEngine) -> bool:
-    """Whether the next poll would end at once."""
-    pair = engine._hub.kick_pair
-    assert pair is not None
+def hub_of(f: Fleet) -> Hub:
+    assert isinstance(f.engine, PureEngine)
+    return f.engine._hub
+
+
+def readable(fd: int) -> bool:
     poller = select.poll()
-    poller.register(pair[0], select.POLLIN)
+    poller.register(fd, select.POLLIN)
     return bool(poller.poll(0))
 
 
-def test_a_kick_ends_one_poll(made: list[Fleet]) -> None:
-    """Catches: a byte that stays in the socket, so that each later poll returns at once: a leader spins."""
-    f = Fleet(PureEngine, granting)
-    made.append(f)
-    assert isinstance(f.engine, PureEngine)
-    hub = f.engine._hub
-    polling = Waiter()  # as the watch poller, which wakes up by the same socket
-    assert hub.kick_pair
-    polling.kick = partial(hub._signal, hub.kick_pair[1])
-    for wake in (lambda: hub.locked(hub.kick), polling.notify):
-        wake()
-        assert kicked(f.engine)
-        f.engine.maintain()
-        assert not kicked(f.engine)
-        assert not hub.kicked
+def test_a_signal_ends_one_poll(made: Callable[..., Fleet]) -> None:
+    """Catches: a byte that stays in the socket, so that each later poll returns at once: the thread spins."""
+    hub = hub_of(made(granting))
+    assert hub.pipe is not None
+    fd = hub.pipe.fd
+    hub.pipe.signal()
+    eventually(lambda: not readable(fd), "the I/O thread has taken it")
 
 
-def test_a_child_of_fork_is_not_inside(made: list[Fleet]) -> None:
-    """Catches: a fork while the main thread is inside, and a child whose engine refuses all requests."""
-    f = Fleet(PureEngine, silent)
-    made.append(f)
-    assert isinstance(f.engine, PureEngine)
-    hub = f.engine._hub
-    hub.safe_points.call(f.engine.after_fork_in_child)
-    before = hub.safe_points
-    before._inside = True  # as another thread of the parent has left it
-    f.engine.after_fork_in_child()
-    assert not hub.interrupted()
-    f.masters[0].answer = granting
-    f.attach(0)
-    assert f.ask(acquire(b"k", 1), 1).granted == 1
-
-
-def test_a_child_of_fork_counts_no_votes_of_its_parent(made: list[Fleet]) -> None:
+def test_a_child_of_fork_counts_no_votes_of_its_parent(made: Callable[..., Fleet]) -> None:
     """Catches: a copy of a greenlet that gets its parent's lease, or releases what its parent was granted."""
-    f = Fleet(PureEngine, granting, granting, granting)
-    made.append(f)
+    f = made(granting, granting, granting)
+    hub, waiter = hub_of(f), Waiter()
     assert isinstance(f.engine, PureEngine)
-    hub, waiter = f.engine._hub, Waiter()
-    f.engine._fill(waiter, [acquire(b"k", f.all)], 2, 0, LONG, 0.0)
+    f.engine._fill(waiter, [acquire(b"k", f.all)], 3, Wait.ALL, LONG, 0.0)
     (request,) = waiter.requests
-    hub.locked(hub.submit, waiter, waiter.last_reply)
-    while not request.decided:  # the thread that waits has not seen it
-        f.engine.maintain()
-    assert request.votes().granted >= 2
-    f.engine.after_fork_in_child()
-    hub.wait(waiter)
+    hub.put(f.engine.after_fork_in_child)  # while it waits; and its word of the decision is lost
+    waiter.woken.acquire(False)
+    hub.exchange(waiter)
     votes = request.votes()
     assert (votes.granted, votes.faulty, votes.sent) == (0, 3, 0)
 
 
-def test_an_interrupted_exchange_leaves_no_output(made: list[Fleet]) -> None:
-    """Catches: a release that waits in a buffer until another exchange begins."""
-    f = Fleet(PureEngine, granting)
-    made.append(f)
-    assert isinstance(f.engine, PureEngine)
-    hub = f.engine._hub
-
-    def sent() -> None:
-        assert not any(one.out or one.sending for one in hub.by_fd.values())
-        if not hub.by_fd:
-            f.reattach(0)
-
-    count = moments(lambda: f.ask(acquire(b"1", 1), 1), interrupt, sent, lambda name: PURE in name)
-    assert count > 50
+def test_an_interrupted_exchange_leaves_nothing(made: Callable[..., Fleet]) -> None:
+    """Catches: requests that the hub keeps until their time ends, though no thread waits for them."""
+    f = made(silent)
+    hub = hub_of(f)
+    with pytest.raises(KeyboardInterrupt):
+        Interrupting.exchange(f)
+    f.engine.flush()
+    assert hub.waiting == {}
+    f.masters[0].answer = granting
 
 
-def test_requests_that_outlive_the_engine(made: list[Fleet]) -> None:
-    """Catches: coroutines that are freed together with their engine, after its sockets were closed."""
-    f = Fleet(PureEngine, silent)
-    made.append(f)
-    assert isinstance(f.engine, PureEngine)
+class Interrupting:
+    """An exchange that a handler interrupts while it sleeps."""
+
+    @staticmethod
+    def exchange(f: Fleet) -> None:
+        hub = hub_of(f)
+
+        def wait(signal: threading.Lock, generation: int) -> bool:
+            f.session(0).wait_commands(1)
+            del hub.wait  # type: ignore[attr-defined]  # the one of the class again
+            interrupt()
+            return True
+
+        hub.wait = wait  # type: ignore[method-assign]
+        f.ask(acquire(b"k", 1), 1)
+
+
+def test_no_waiter_is_left(made: Callable[..., Fleet]) -> None:
+    f = made(granting, granting)
+    hub = hub_of(f)
+    for _ in range(10):
+        f.ask(acquire(b"k", f.all), 2)
+        assert f.engine.drain(LONG)
+    assert (hub.waiting, hub.drains, hub.taken) == ({}, [], [])
+    assert moments(lambda: f.ask(acquire(b"1", f.all), 1), interrupt, f.engine.flush, lambda n: PURE in n) > 0
+    f.engine.drain(LONG)
+    assert (hub.waiting, hub.drains, hub.taken) == ({}, [], [])
+
+
+def test_requests_that_outlive_the_engine(made: Callable[..., Fleet]) -> None:
+    """Catches: coroutines that are freed together with their engine, and wait for its thread."""
+    f = made(silent)
+    hub = hub_of(f)
     ticket = f.engine.submit([acquire(b"k", 1)], 1, LONG, 0, 0.0, "context")
-    for sock in f.engine._open:
-        sock.close()
-    f.engine._hub.torn = True
+    hub.free()
     f.engine.cancel(ticket)
     assert f.engine.submit([acquire(b"k", 1)], 0, LONG, 0, 0.0, None) is None
     f.engine.flush()
+    assert f.ask(acquire(b"k", 1), 1).values == (FAULT,)
 
 
-def test_no_waiter_is_left(made: list[Fleet]) -> None:
-    f = Fleet(PureEngine, granting, granting)
-    made.append(f)
-    assert isinstance(f.engine, PureEngine)
-    hub = f.engine._hub
-    for _ in range(10):
-        f.ask(acquire(b"k", f.all), 2)
-        f.engine.drain(LONG)
-    assert (hub.leader, hub.watch_poller, hub.output_pending) == (None, None, False)
-    assert [*hub.waiting, *hub.subscribed, *hub.exclusive, *hub.tickets] == []
+def test_a_finalizer_in_the_engines_thread_does_not_wait_for_it(made: Callable[..., Fleet]) -> None:
+    """The garbage collector may run it there. Catches: a thread that waits for itself."""
+    f = made(granting)
+    hub, done = hub_of(f), threading.Event()
+    refused: list[Any] = []
+
+    def finalize() -> None:
+        refused.append(f.ask(acquire(b"at once", 1), 1))
+        refused.append(f.ask(acquire(b"must arrive", 1, resend_for=LONG), 1))
+        f.engine.flush()
+        f.engine.maintain()
+        f.engine.close_loop_fd()
+        assert f.engine.drain(LONG) is False
+        assert f.engine.detach(0) is None
+        done.set()
+
+    hub.put(finalize)
+    assert done.wait(SOON)
+    assert [votes.details for votes in refused] == [{0: INSIDE}, {0: INSIDE}]
+    assert f.session(0).wait_commands(1)[0][1] == b"must arrive"
+    eventually(lambda: not f.connection_state(0).attached, "the master is detached afterwards")
 
 
-def test_a_poll_ends_at_any_moment_of_a_notification() -> None:
-    """The thread that polls clears ``kick`` without the mutex."""
-    waiter = Waiter()
-    kicks: list[None] = []
+def test_a_thread_that_ends_leaves_no_job(made: Callable[..., Fleet]) -> None:
+    """Before the first connection each job has a thread of its own, which ends with it.
 
-    def notify() -> None:
-        waiter.kick = partial(kicks.append, None)
-        waiter.notify()
-
-    def end_poll() -> None:
-        waiter.kick = None
-
-    files = waiter_module.__file__, contextlib.__file__
-    count = moments(notify, end_poll, lambda: None, files.__contains__)
-    assert count > 0
-    assert len(kicks) >= count - 1
+    Catches: a job that comes while the thread ends, and that none does.
+    """
+    f = Fleet(PureEngine, granting, attach=False)
+    hub = hub_of(f)
+    for number in range(300):
+        assert hub.call(lambda n=number: n) == number
+    eventually(lambda: not hub._serving.locked(), "the last thread has ended")
