@@ -3,6 +3,12 @@
 ``resume`` finds the end without building the value, and continues where it stopped: it reads no byte more
 than twice, however many pieces a reply comes in. It is strict, so that bytes that are no reply are found at
 once. Source: redis.io, the RESP specification (2 and 3).
+
+``hiredis.Reader`` does not take the place of this module, because it cannot bound what a hostile or broken
+server sends. With hiredis 3.5, ``len(reader)`` counts everything in its buffer and not the bytes that are
+pending, a reply that announces a gigabyte just waits for it, and a line that never ends is not refused. An
+attribute (``|n``) comes out as a reply of its own that cannot be told from an array, so it would be taken for
+the reply to a request.
 """
 
 from __future__ import annotations
