@@ -47,7 +47,7 @@ def write(result: dict[str, Any], folder: Path) -> None:
 
 
 def paste_all(result: dict[str, Any]) -> None:
-    """Paste five tables into the page for users, and all of them into the notes."""
+    """Paste two tables into the page for users, and all of them into the notes."""
     document.paste(document.PERFORMANCE, "bench", for_users(result))
     document.paste(document.NOTES, "bench", measured(result))
     document.paste(document.NOTES, "thresholds", "\n".join(thresholds_table(result["thresholds"])))

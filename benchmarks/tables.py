@@ -45,14 +45,11 @@ def measured(result: dict[str, Any]) -> str:
 
 
 def for_users(result: dict[str, Any]) -> str:
-    """The setting and five tables: what somebody who chooses a library wants to know."""
+    """The setting and two tables: what the charts of the page do not show to somebody who chooses a library."""
     scenarios = result["scenarios"]
     sections = [
         [setting_line(result["setting"])],
         section("One caller", caller_table(scenarios, details=False)),
-        section("Threads: locks/s", concurrency_table(scenarios, "threads", "threads", THREADS)),
-        section("asyncio: locks/s", concurrency_table(scenarios, "tasks", "tasks", TASKS)),
-        section("Batches: locks/s with acquire_many + release_many", batch_table(scenarios)),
         section("One master 20 ms late", plain_table(scenarios, "late", CYCLE)),
     ]
     return "\n".join(line for lines in sections for line in lines).strip()
