@@ -34,8 +34,8 @@ PIP = ("pip", "install", "--quiet", "--no-compile")
 OUTCOMES = ("passed", "skipped", "failed")
 #: So many failures are tried again, each by itself.
 FEW = 20
-USES = ("system", "python", "servers", "redis-py", "hiredis")
-COLUMNS = (*USES, "tests", *OUTCOMES, "second try", "demo", "seconds", "date", "commit")
+#: Of the page; versions.json has the rest: the system, the demonstration, the seconds.
+COLUMNS = ("python", "servers", "redis-py", "hiredis", "tests", *OUTCOMES, "date", "commit")
 DEMO_SECONDS = "3"
 #: A command that takes longer hangs, and is killed with its processes.
 LONGEST_SECONDS = "3600"
