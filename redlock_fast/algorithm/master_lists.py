@@ -28,8 +28,9 @@ class MasterLists:
     ended or was extended by the present lists, by the lease clock. ``partly``: the masters that are not in
     all of the former and present lists, so that such a lease may not have asked them.
 
-    Only ``unlisted`` changes: the masters whose records forbid these lists. They extend no lease. It stays
-    after a change of the lists, so an attempt that began by these lists does not count their votes.
+    Only ``unlisted`` changes: the masters whose records forbid these lists, or that may have a rival. They
+    extend no lease. It stays after a change of the lists, so an attempt that began by these lists does not
+    count their votes.
     """
 
     __slots__ = (

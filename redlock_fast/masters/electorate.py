@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 
 from ..algorithm.master_lists import MasterLists, mask_of
 from ..engine.contract import Engine
@@ -91,12 +92,21 @@ class Electorate:
         return self._roster.mask(lambda one: not one.no_vote)
 
     def _unlisted(self) -> int:
-        """The mask of the masters whose records forbid the client's lists."""
-        return self._roster.mask(lambda one: one.record.listed is False)
+        """The mask of the masters whose records forbid the client's lists, or that may have a rival.
+
+        The restart guard of a promoted master is longer than ``max_ttl`` by the time for which its former
+        master may go on to take writes. In that time the former master may grant a key that has ended there,
+        while the promoted one extends its own copy of it: both votes would be those of one master.
+        """
+        rivals = time.monotonic() + self._settings.guard.max_ttl
+        return self._roster.mask(lambda one: one.record.listed is False or one.guard.until > rivals)
 
     def end_guard(self, master: Master, now: float) -> float:
         """When the restart guard of a master ends, or ended. Takes the mutex."""
         end = master.guard.until
+        if self._roster.voters.lists.unlisted != self._unlisted():  # a promoted master has no rival any more
+            with self._monitor.mutex:
+                self.update()
         if end <= now:
             with self._monitor.mutex:
                 if master.guard.until > now:  # another thread connected it since, after another restart

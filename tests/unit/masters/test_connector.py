@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from redlock_fast.algorithm.master_lists import MasterLists
 from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry
 from redlock_fast.engine.contract import FLUSHED, ConnectionState
-from redlock_fast.masters import connector, dialler, link
+from redlock_fast.masters import connector, dialler, electorate, link
 from redlock_fast.masters.address import target
 from redlock_fast.masters.client_state import ClientState
 from redlock_fast.masters.connector import IDLE_TICK, Connector
@@ -24,7 +26,7 @@ from redlock_fast.masters.former_lists import FormerLists
 from redlock_fast.masters.link import MAX_PAUSES
 from redlock_fast.masters.master import Master
 from redlock_fast.masters.probe import ConnectError, Flushed, Server
-from redlock_fast.masters.restart_guard import Guard
+from redlock_fast.masters.restart_guard import Guard, stops_after
 from redlock_fast.masters.roster import Roster
 from redlock_fast.masters.settings import ConnectorSettings
 from redlock_fast.wire.dialect import Capabilities
@@ -167,6 +169,27 @@ def test_a_guarded_master_casts_no_vote_until_its_guard_ends(one: Connector, net
     assert one.policy.voters.mask == 0b110
     assert one.electorate.end_guard(one.roster.masters[0], one.roster.masters[0].guard.until + 1) > 0.0
     assert one.policy.voters.mask == 0b111
+
+
+def test_a_promoted_master_extends_nothing_while_its_former_one_may_grant(
+    one: Connector, network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind Sentinels the former master stops some seconds after its replicas are cut off.
+
+    Catches: a lease that the promoted master extends, while the former one, where the key has ended, grants
+    the lock to another client: two votes of one master.
+    """
+    one.dialler.dial(0)
+    one.connections.retire(0, "lost")
+    network.servers["m0:6379/0"] = Server(run_id="m0:6379/0", replid="promoted", min_replicas=1, max_lag=3.0)
+    one.dialler.dial(0)
+    master, lists = one.roster.masters[0], one.policy.voters.lists
+    assert master.guard.until > time.monotonic() + 60.0
+    assert lists.unlisted == 0b001
+    past = time.monotonic() + stops_after(3.0) + 0.1
+    monkeypatch.setattr(electorate, "time", SimpleNamespace(monotonic=lambda: past))
+    assert one.electorate.end_guard(master, past) == master.guard.until
+    assert (lists.unlisted, one.policy.voters.mask) == (0, 0b110), "it extends, and grants nothing yet"
 
 
 def test_a_lost_master_is_at_no_moment_usable(one: Connector, monkeypatch: pytest.MonkeyPatch) -> None:
