@@ -45,7 +45,7 @@ def measured(result: dict[str, Any]) -> str:
 
 
 def for_users(result: dict[str, Any]) -> str:
-    """The setting and two tables: what the charts do not show to a reader who chooses a library."""
+    """The setting and two tables: what somebody who chooses a library does not see in the charts."""
     scenarios = result["scenarios"]
     sections = [
         [setting_line(result["setting"])],

@@ -53,15 +53,8 @@ def moved(library: str) -> tuple[str, str]:
     return "\n".join(theirs for theirs, _ in rows), "\n".join(ours for _, ours in rows)
 
 
-OTHERS = (
-    "redis-py, valkey-py",
-    "redlock-py",
-    "redlock",
-    "redlock-ng",
-    "redlock-plus",
-    "pottery",
-    "aioredlock",
-)
+REDLOCKS = "redlock-py, redlock, redlock-ng, redlock-plus"
+OTHERS = ("redis-py, valkey-py", REDLOCKS, "pottery", "aioredlock")
 
 
 @pytest.mark.parametrize("library", OTHERS)
@@ -79,9 +72,9 @@ def test_parameters_that_a_migration_names_are_ours(library: str) -> None:
         ("redis-py, valkey-py", redis.lock.Lock),
         ("redis-py, valkey-py", redis.lock.Lock.acquire),
         ("redis-py, valkey-py", redis.lock.Lock.extend),
-        ("redlock-py", redlock_fast.compat.redlock_py.Redlock),
-        ("redlock-py", redlock_fast.compat.redlock_py.Redlock.lock),
-        ("redlock", redlock_fast.compat.redlock.RedLock),
+        (REDLOCKS, redlock_fast.compat.redlock_py.Redlock),
+        (REDLOCKS, redlock_fast.compat.redlock_py.Redlock.lock),
+        (REDLOCKS, redlock_fast.compat.redlock.RedLock),
         ("pottery", redlock_fast.compat.pottery.Redlock),
         ("pottery", redlock_fast.compat.pottery.Redlock.acquire),
         ("aioredlock", redlock_fast.compat.aioredlock.Aioredlock),
