@@ -178,7 +178,7 @@ def flushall(it: Nemesis) -> str:
     server = it.server()
     if it.guard != "marker" and not it.careless and not it.may_notice(server):
         return MISSED
-    server.forget()
+    server.flush()
     return str(server)
 
 

@@ -56,6 +56,8 @@ class Server:
         #: Since when its clock has been left alone.
         self.calm_since = 0.0
         self.starts = 0
+        #: How often this process removed all keys, as it counts itself.
+        self.flushes = 0
         #: It obeys another master: it refuses to write. And how often its data was replaced so.
         self.replica = False
         self.histories = 0
@@ -87,7 +89,9 @@ class Server:
         """What it says of itself to a client. Its uptime may be a second too much."""
         uptime = int(self.time()) - int(self.started)
         persistence = "aof always" if self.durable else "no aof"
-        return Introduction(run_id=self.run_id, uptime=uptime, persistence=persistence, **more)
+        return Introduction(
+            run_id=self.run_id, uptime=uptime, persistence=persistence, flushes=self.flushes, **more
+        )
 
     def identity(self) -> dict[str, Any]:
         """More that it says of itself, once clients look at it."""
@@ -246,6 +250,7 @@ class Server:
         self.world.note(self, "starts")
         self.up = True
         self.starts += 1
+        self.flushes = 0
         self.replica = False
         self.histories = 0
         self.started = self.time()
@@ -283,6 +288,11 @@ class Server:
         waiting, self.on_start = self.on_start, []
         for connect in waiting:
             connect()
+
+    def flush(self) -> None:
+        """A command removes all keys. A client that lost the push of it sees the count when it connects."""
+        self.flushes += 1
+        self.forget()
 
     def forget(self) -> None:
         """Lose all that was in memory. Each connection gets a push."""

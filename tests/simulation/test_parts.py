@@ -113,6 +113,21 @@ def test_events_come_in_the_order_of_their_time() -> None:
     assert (seen, world.now) == (["a", "b"], 0.15)
 
 
+def test_a_flush_whose_push_a_client_did_not_read_is_seen_when_it_connects_again() -> None:
+    """It closes a connection that lags. Catches: a master whose keys are gone, and whose vote counts."""
+    stage = Stage()
+    engine, number = stage.process.engine, 0
+    connection = stage.connection(number)
+    stage.servers[number].flush()
+    engine.connections[number] = connection
+    connection.close()
+    engine._let_go(connection)
+    stage.world.wait(0.01)
+    assert stage.connection(number) is not connection
+    assert engine.states[number].guard.until > 0.0
+    assert stage.process.core.policy.voters.mask == 0b110
+
+
 def test_key_ends_by_the_masters_own_clock() -> None:
     stage = Stage()
     server = stage.servers[0]
