@@ -141,6 +141,12 @@ def hold(client: FastRedlock, count: int) -> list[Lock]:
     return locks
 
 
+def settle(client: FastRedlock) -> None:
+    """Wait until no master owes a reply: the engine keeps the requests until then."""
+    while any(master.pending for master in client.health()):
+        time.sleep(0.01)
+
+
 def release(locks: list[Lock]) -> None:
     for lock in locks:
         lock.release()
@@ -158,6 +164,7 @@ def held(setting: Numbers) -> Numbers:
         release(locks)
         tracemalloc.start()
         locks = hold(client, TRACED)
+        settle(client)
         python = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
         release(locks)
