@@ -259,7 +259,7 @@ class Hub:
             self.deadline = min(self.deadline, soonest)
         if self.drains:
             self.drains[:] = [drain for drain in self.drains if not drain.end(now)]
-        if self.loop.decided:
+        if self.loop.is_due():
             self.loop.notify()
         while self.taken:
             self.taken.pop().done.release()
@@ -272,7 +272,7 @@ class Hub:
     def _send(self) -> float:
         """Sends the output of all threads. Returns how long (seconds) the poll may take."""
         now = monotonic()
-        longest = 0.0 if self.taken or self.loop.decided else min(LONGEST_POLL, self.deadline - now)
+        longest = 0.0 if self.taken or self.loop.is_due() else min(LONGEST_POLL, self.deadline - now)
         for drain in self.drains:
             longest = min(longest, drain.deadline - now)
         for connection in self.by_fd.values():

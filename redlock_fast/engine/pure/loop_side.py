@@ -39,6 +39,10 @@ class LoopSide:
                 self.notify()
         return self.pipe.fd
 
+    def is_due(self) -> bool:
+        """Whether there are tickets of which the descriptor does not tell yet."""
+        return bool(self.decided) and not self.notified and self.pipe is not None
+
     def notify(self) -> None:
         """Makes the descriptor readable: the loop must call ``on_ready``."""
         pipe = self.pipe
@@ -47,9 +51,12 @@ class LoopSide:
             pipe.signal()
 
     def begin_collecting(self) -> None:
+        """Clears the descriptor. If a signal handler raises here, the I/O thread makes it readable again."""
         if self.notified and self.pipe is not None:
-            self.pipe.drain()
-            self.notified = False
+            try:
+                self.pipe.drain()
+            finally:
+                self.notified = False
 
     def close(self) -> None:
         pipe, self.pipe = self.pipe, None
