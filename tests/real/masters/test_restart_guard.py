@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import redis
 from support.event_loops import Plain
+from support.forking import exit_code, fork_child, needs_fork
 from support.inside import core_of
 from support.proxy import Proxy, Reconnecting
 from support.waiting import DEADLINE, answered, eventually
@@ -156,16 +157,20 @@ def test_a_master_with_an_aof_for_every_write_has_forgotten_nothing(
     assert thief.acquire("r", TTL, blocking=False)
 
 
+@needs_fork
 def test_a_child_of_fork_knows_what_its_parent_saw(valkey: Masters, connected: MakeClient) -> None:
     c = connected(valkey, max_ttl=TTL)
     restart(valkey, 0, 1, 2)
     back(c, 0, 1, 2)
-    core_of(c).masters.after_fork_in_child()  # as in a child: see test_fork.py for the real one
-    assert c.connect()
-    eventually(lambda: all(m.state == "connected" for m in c.health()), "the child connects")
-    assert guarded(c) == [True, True, True, False, False]
-    with pytest.raises(QuorumUnavailable):
-        c.acquire("r", TTL, blocking=False)
+
+    def child() -> None:
+        assert c.connect()
+        eventually(lambda: all(m.state == "connected" for m in c.health()), "the child connects")
+        assert guarded(c) == [True, True, True, False, False]
+        with pytest.raises(QuorumUnavailable):
+            c.acquire("r", TTL, blocking=False)
+
+    assert exit_code(fork_child(child)) == 0
 
 
 # --- marker --------------------------------------------------------------------------------------------
