@@ -21,7 +21,7 @@ LONG_QUEUE = 3
 MEMORY, MOST = 1.0, 10_000
 #: Seconds that a caller waits before it joins a queue that was long a moment ago, so that its request does
 #: not hinder that of the caller whose turn it is.
-COURTESY = 0.0003
+COURTESY = 0.0006
 
 
 class Crowds:
