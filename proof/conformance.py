@@ -126,7 +126,9 @@ class Master:
         """Commands that compare the token."""
         last = self.counters.get(step.counter, 0)
         if not step.reply:
-            return "refused, though the key has this token" if owners == {step.token} else None
+            uncounted = step.verb == RAISE_FENCE and not last  # a refill wrote the key, and no counter
+            wrong = owners == {step.token} and not uncounted
+            return "refused, though the key has this token" if wrong else None
         if step.token not in owners:
             return f"done, though the key is {_words(owners)}"
         if step.reply is not None and step.reply < 0:  # a counter that is not raised

@@ -61,6 +61,7 @@ def lift(at: int, token: bytes, number: int, reply: int) -> Step:
         [acquire(0, A, 1), Step(0, 10, RELEASE, K, A), acquire(20, B, 0)],
         [fence(0, A, 7), lift(10, A, 9, 1), lift(20, A, 8, -9), release(30, A, 1), fence(40, B, 10)],
         [fence(0, A, 7), Step(0, 10, FORGOT), fence(20, B, 3)],
+        [acquire(0, A, 1), lift(10, A, 9, 0)],
     ],
 )
 def test_allowed(history: list[Step]) -> None:
