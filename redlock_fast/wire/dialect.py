@@ -173,7 +173,9 @@ _RW_ROLLBACK = script("w i", "mine place intent", lua.SERVER_TIME, lua.EXTEND_EX
 _RW_RELEASE = script("w r i", "mine place", lua.SERVER_TIME, lua.RW_RELEASE)
 _RW_EXTEND = script("w r", "mine ttl", lua.SERVER_TIME, lua.EXTEND_EXPIRY, lua.RW_EXTEND)
 _FAIR_ARGS = "key queue entries", "token ttl place stay ticket"
-_FAIR = voting(*_FAIR_ARGS, lua.SERVER_TIME, lua.WAIT_KEY, lua.FAIR_HEAD, lua.FAIR_ACQUIRE, lua.FAIR_JOIN)
+_FAIR = voting(
+    *_FAIR_ARGS, lua.FAIR_TURN, lua.SERVER_TIME, lua.WAIT_KEY, lua.FAIR_HEAD, lua.FAIR_ACQUIRE, lua.FAIR_JOIN
+)
 _FAIR_TICKET = script(*_FAIR_ARGS, lua.FAIR_OTHER_TICKET, lua.SERVER_TIME, lua.WAIT_KEY, lua.FAIR_JOIN)
 _SLOT_ACQUIRE = voting("key name", "token ttl first count", lua.ACQUIRE_SLOT)
 _EARLIEST_EXPIRY = Script(lua.EARLIEST_EXPIRY, 0)

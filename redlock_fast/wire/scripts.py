@@ -210,6 +210,16 @@ return n"""
 #: Function ``wait_key``: the key that the caller with this place watches, unless it is the first.
 WAIT_KEY = b"""local function wait_key(place) return string.sub(queue,1,-2)..'b:'..place end"""
 
+#: Most grants: the key is free, and the caller is the head of the queue by the ticket that it brings. Its
+#: entry keeps its time, which ends no later than the lease.
+FAIR_TURN = b"""if ticket~='' and stay~='' and tonumber(ttl)>=tonumber(stay) then
+  local first=redis.call('zrange',queue,0,0,'withscores')
+  if first[1]==place and tonumber(first[2])==tonumber(ticket) and redis.call('exists',key)==0 then
+    redis.call('set',key,token,'px',ttl)
+    return 1
+  end
+end"""
+
 #: ``head``: the first caller, if there is one. Callers before it whose entries have ended are removed. The
 #: caller may bring a larger ticket than this master gave it, which may change the first caller.
 FAIR_HEAD = b"""if ticket~='' then redis.call('zadd',queue,'xx',ticket,place) end

@@ -156,6 +156,11 @@ def release_all(server: Server, args: Args, orphaned: bool) -> int:
 
 def fair(server: Server, args: Args, orphaned: bool) -> int:
     key, token, ttl, queue, entries, place, stay, ticket = args
+    first = ticket and _line(server, queue)[:1] == [place] and server.members(queue)[place] == int(ticket)
+    if first and stay and int(ttl) >= int(stay) and server.owner(key) is None:
+        server.put(key, token, ttl)
+        server.witness.asked(server.number, (key, token), True, orphaned)
+        return 1
     if ticket and place in server.members(queue):
         server.add(queue, place, int(ticket))
     now, line = server.milliseconds(), _line(server, queue)
