@@ -19,9 +19,10 @@ from .lease import AcquireFailure, Lease
 from .local_queue import QueueEntry
 from .lock_kind import FencedKind, LockKind
 from .master_lists import MasterLists
-from .operation import Operation
+from .operation import Message, Operation
 from .policy import Policy
 from .quorum import wake_jitter
+from .turn import Turn
 
 if TYPE_CHECKING:
     from .operations import Acquire
@@ -53,6 +54,7 @@ class RetryLoop:
     notified: bool = False  # whether a watch that ended before its time preceded the present round
     unreleased: bool = False  # whether the last round must still be undone
     without_place: LockKind | None = None  # of a caller that took a place: the kind that it had before
+    turn: Turn | None = None
     _refusal: AcquireFailure | None = None
 
     def __init__(self, acquire: Acquire) -> None:
@@ -68,9 +70,11 @@ class RetryLoop:
         if votes is not None or (yield from self.begin()):
             lease = yield from self._attempts(votes)
             if lease is not None:
+                yield from self._end_turn()
                 self.leave(granted=True)
                 return
             yield from self.undo()
+        yield from self._end_turn()
         self.leave(granted=False)
         acquire.outcome = acquire.on_failed(self.failure)
 
@@ -109,10 +113,15 @@ class RetryLoop:
     def begin(self) -> Steps[bool]:
         """Before the first round. False: the time ended in the local queue."""
         policy, key = self.policy, self.acquire.lock_kind.key
-        if self.acquire.rounds is None and policy.crowds.until and policy.crowds.recent(key, policy.clock()):
+        crowded = self.acquire.rounds is None and policy.crowds.until
+        if crowded and policy.crowds.recent(key, policy.clock()):
             if self._may_queue():
                 self._queue()
             yield Sleep(COURTESY)
+            if self._may_take_turn() and not (
+                yield from self._take_turn(self.acquire.give_up_at - policy.clock())
+            ):
+                return False
         if self.others_first() and not (yield from self.queue()):
             return False
         if self.acquire.lock_kind.first_caller_only:
@@ -200,6 +209,12 @@ class RetryLoop:
 
     def _wait(self, votes: Votes) -> Steps[bool]:
         policy = self.policy
+        if self.turn is not None:
+            if prolong := self.turn.prolong():
+                yield self.acquire.send(prolong)
+        elif self.failed >= REFUSED_ROUNDS and not self.failure.unavailable and self._may_take_turn():
+            yield from self.roll_back()
+            return (yield from self._take_turn(self.spare))
         if not self._watches_at_once(votes):
             yield from self.roll_back()
         if self.acquire.lock_kind.retry_at_once and not self.failure.unavailable:
@@ -251,6 +266,34 @@ class RetryLoop:
         policy = self.policy
         plain = type(self.acquire.lock_kind) is LockKind and self.acquire.rounds is None
         return plain and policy.push and policy.voters.all_push and policy.crowds.queued is not None
+
+    def _may_take_turn(self) -> bool:
+        """Whether callers of the lock may wait for a turn."""
+        policy, kind = self.policy, self.acquire.lock_kind
+        may_wait = policy.push and policy.voters.all_push and policy.crowds.queued is not None
+        return may_wait and kind.turn_key is not None and self.acquire.rounds is None and self.turn is None
+
+    def _take_turn(self, seconds: float) -> Steps[bool]:
+        """Wait for the turn, for so many seconds. False: the time ended in the local queue."""
+        kind, end = self.acquire.lock_kind, self.policy.clock() + seconds
+        assert kind.turn_key is not None
+        if not (yield from self.queue(end)):
+            return False
+        left = end - self.policy.clock()
+        self.turn = Turn(self.acquire, kind.turn_key, left - min(self.policy.node_timeout, left / 10))
+        yield from self.turn.take()
+        if self.turn.waited:
+            self.policy.crowds.note(kind.key, self.policy.clock())
+        return True
+
+    def _end_turn(self) -> Steps[None]:
+        for requests in self.release_turn():
+            yield self.acquire.ask(requests, 0, 0.0, 0)
+        self.turn = None
+
+    def release_turn(self) -> list[Message]:
+        """The messages that give the turn to the next caller."""
+        return [] if self.turn is None else self.turn.abort()
 
     def _queue(self) -> None:
         """Take a place with the next round."""

@@ -19,6 +19,8 @@ REFUSED_ROUNDS = 6
 LONG_QUEUE = 3
 #: Seconds for which a client remembers that many wanted a lock; and how many of these locks at most.
 MEMORY, MOST = 1.0, 10_000
+#: One of so many releases of a lock with turns (``algorithm/turn.py``) looks whether others wait for it.
+RELEASES = 8
 #: Seconds that a caller waits before it joins a queue that was long a moment ago, so that its request does
 #: not hinder that of the caller whose turn it is.
 COURTESY = 0.0006
@@ -31,11 +33,12 @@ class Crowds:
     ``until``: when the memory of a key ends, by the lease clock.
     """
 
-    __slots__ = ("queued", "until")
+    __slots__ = ("_releases", "queued", "until")
 
     def __init__(self, queued: Callable[[bytes], LockKind] | None = None) -> None:
         self.queued: Callable[[bytes], LockKind] | None = queued
         self.until: dict[bytes, float] = {}
+        self._releases = 0
 
     def note(self, key: bytes, now: float) -> None:
         """Remember that the queue for ``key`` is long."""
@@ -50,6 +53,11 @@ class Crowds:
             self.forget(key)
             return False
         return end is not None
+
+    def looks(self) -> bool:
+        """Whether this release looks for others that wait: one of ``RELEASES`` does."""
+        self._releases = (self._releases + 1) % RELEASES
+        return self._releases == 0
 
     def forget(self, key: bytes) -> None:
         self.until.pop(key, None)

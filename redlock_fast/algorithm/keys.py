@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,8 +16,11 @@ MAX_RESOURCE = 64 << 10
 MAX_SLOTS = 1024
 #: The suffixes after ``{name}:`` in the keys that this library derives from a name: fencing counter,
 #: read-write lock (``n`` is a key that never exists), fair lock, slots of a semaphore. What a caller that
-#: waits watches is ``b:`` and its place.
+#: waits watches is ``b:`` and its place. The keys of a turn begin with ``t:``.
 DERIVED = frozenset((b"f", b"w", b"r", b"i", b"n", b"q", b"e", *(b"%d" % slot for slot in range(MAX_SLOTS))))
+
+#: The key of a turn (``algorithm/turn.py``).
+TURN_KEY = re.compile(rb"\{.+\}:t:([0-9a-f]{16}:)?", re.DOTALL)
 
 #: How the other keys of this library begin, after the prefix of whichever client wrote them: the record of
 #: masters and its marks, the witness, the marker.
@@ -48,12 +52,17 @@ def _refuse_reserved(key: bytes, name: bytes) -> None:
     first, _, use = key.rpartition(b":")
     # A client without a prefix can name such a key of any client, whatever its prefix is.
     own = key.endswith(OWN) or key.startswith(OWN) or name.startswith(OWN)
-    derived = (len(first) > 2 and first.endswith(b"}") and use in DERIVED) or key.find(b"}:b:") > 1
+    derived = (len(first) > 2 and first.endswith(b"}") and use in DERIVED) or _begins_waiting(key)
     if own or derived:
         raise ConfigError(
             f"resource: {quoted(key)} is a key that this library uses itself: a lock there would block a "
             "semaphore, a read-write lock, a fair lock, a fencing counter, the marker or the list of masters"
         )
+
+
+def _begins_waiting(key: bytes) -> bool:
+    """Whether ``key`` is, or begins as, what a caller that waits writes."""
+    return key.find(b"}:b:") > 1 or key.find(b"}:t:") > 1
 
 
 def many_keys(prefix: bytes, resources: Iterable[str | bytes]) -> list[bytes]:

@@ -25,6 +25,11 @@ def wire_ttl(ttl: float) -> bytes:
     return b"%d" % milliseconds(ttl)
 
 
+def turn_for(key: bytes, others: bytes = b"") -> bytes:
+    """The key of the turn for the lock ``key``, or for it and ``others``. It begins the keys of its queue."""
+    return b"{%b}:t:%b" % (key, others)
+
+
 def release(key: bytes, token: bytes, masters: int, resend_for: float) -> list[Request]:
     """The request that deletes ``key`` if its value is ``token``."""
     return [Request(RELEASE, (key, token), masters, resend_for)]
@@ -67,6 +72,11 @@ class LockKind:
     def key_bytes(self) -> int:
         """The bytes of keys that ``release_requests`` sends, and ``extend_requests`` too."""
         return len(self.key)
+
+    @property
+    def turn_key(self) -> bytes | None:
+        """The key of the turn that callers wait for if many clients want the lock; None: there is none."""
+        return None
 
     @property
     def queue_key(self) -> QueueKey | None:
@@ -149,6 +159,10 @@ class FencedKind(LockKind):
         self.counter: bytes = b"{%b}:f" % key
         self.retention: bytes = retention
         self.step: bytes = step
+
+    @property
+    def turn_key(self) -> bytes | None:
+        return turn_for(self.key)
 
     def acquire_request(self, token: bytes, ttl: bytes, masters: int) -> Request:
         args = (self.key, token, ttl, self.counter, self.retention, self.step)

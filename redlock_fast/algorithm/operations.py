@@ -30,6 +30,7 @@ from .redlock import (
     trusted_votes,
     undo_lease,
 )
+from .turn import look_for_turn
 
 NO_END = math.inf
 
@@ -140,6 +141,20 @@ class Acquire(Attempt):
         self.outcome = lease
         return True
 
+    def other(self, lock_kind: LockKind, ttl: float, seconds: float) -> Acquire:
+        """The acquire of another lock, within this one."""
+        return Acquire(self.policy, lock_kind, ttl, seconds)
+
+    @property
+    def refused(self) -> bool:
+        """Whether other callers had the lock."""
+        return self._retry_loop is not None and self._retry_loop.failed > 0
+
+    @property
+    def unavailable(self) -> bool:
+        """Whether masters prevented the grant in the last attempt."""
+        return self._retry_loop is not None and self._retry_loop.failure.unavailable
+
     def retries(self, votes: Votes | None) -> Generator[Effect | Operation, Any, None]:
         """What follows an attempt without a lease. ``votes``: its votes; None before the first attempt."""
         self._retry_loop = RetryLoop(self)
@@ -159,9 +174,11 @@ class Acquire(Attempt):
     def abort(self) -> list[Message]:
         if self._rest is not None:
             self._rest.close()
+        messages: list[Message] = [self.undo() if self.lease is None else undo_lease(self.lease)]
         if self._retry_loop is not None:
             self._retry_loop.leave(granted=False)
-        return [self.undo() if self.lease is None else undo_lease(self.lease)]
+            messages += self._retry_loop.release_turn()
+        return messages
 
     def close(self, error: BaseException | None = None) -> None:
         self._rest = self._retry_loop = None  # they refer to this object
@@ -184,7 +201,10 @@ class Release(Operation):
 
     def ask_all(self, lease: Lease) -> Operation:
         policy = self.policy
-        return self.ask(start_release(lease), policy.voters.lists.need, policy.node_timeout, policy.wait)
+        requests = start_release(lease)
+        if type(lease) is not Lease:
+            requests = look_for_turn(policy, lease, requests)
+        return self.ask(requests, policy.voters.lists.need, policy.node_timeout, policy.wait)
 
     def advance(self, result: Any) -> Effect | Operation | None:
         self.outcome = finish_release(self.policy, self.lease, result)

@@ -20,6 +20,7 @@ from .master_lists import MasterLists
 from .operation import Operation
 from .policy import Policy, lease_clock
 from .quorum import deadline
+from .turn import note_turn
 
 #: Why the vote of a ``distrusted`` master does not count.
 RESTARTED, UNLISTED = "it restarted after it was asked", "its record forbids the list of this attempt"
@@ -157,6 +158,8 @@ def undo_lease(lease: Lease) -> list[Request]:
 def finish_release(policy: Policy, lease: Lease, answers: list[Votes]) -> bool:
     """Whether the lease had not ended before its release."""
     lists = policy.voters.lists
+    if type(lease) is not Lease:
+        answers = note_turn(policy, lease, answers)
     votes = answers[0] if len(answers) == 1 else weakest(lists, answers)
     return was_alive(policy, lists, lease, lists.granted(votes), votes)
 

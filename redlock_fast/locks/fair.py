@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
+from ..algorithm.keys import TURN_KEY
 from ..algorithm.lock_kind import LockKind
 from ..algorithm.master_lists import MasterLists, mask_of
 from ..algorithm.quorum import milliseconds
@@ -82,8 +83,9 @@ class FairKind(LockKind):
 
     def __init__(self, key: bytes, joins: bool = True) -> None:
         super().__init__(key)
-        self._queue = b"{%b}:q" % key
-        self._entries = b"{%b}:e" % key
+        stem = key if TURN_KEY.fullmatch(key) else b"{%b}:" % key
+        self._queue = stem + b"q"
+        self._entries = stem + b"e"
         self.entry_token: bytes = b""  # identifies the place in the queues: the first token
         self.ticket: bytes = b""
         self.rank: int | None = None

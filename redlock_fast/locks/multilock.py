@@ -7,11 +7,12 @@ quorums may differ.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from typing import Self
 
 from ..algorithm.local_queue import QueueKey
-from ..algorithm.lock_kind import ACQUIRE, EXTEND, RELEASE, WATCH, LockKind, wire_ttl
+from ..algorithm.lock_kind import ACQUIRE, EXTEND, RELEASE, WATCH, LockKind, turn_for, wire_ttl
 from ..algorithm.master_lists import MasterLists
 from ..engine.contract import Request, Votes
 from ..errors import ConfigError
@@ -67,6 +68,12 @@ class MultiLockKind(LockKind):
         """The queue of callers that want the same resources: they exclude each other."""
         return self.keys if len(self.keys) > 1 else self.key
 
+    @property
+    def turn_key(self) -> bytes:
+        """Of this set of resources: callers that want another one may be granted meanwhile."""
+        digest = hashlib.sha256(self._words[-1]).hexdigest()[:16]
+        return turn_for(self.keys[0], b"%b:" % digest.encode())
+
     def for_attempt(self, joins: bool = True) -> Self:
         return type(self)(self.keys)
 
@@ -89,7 +96,7 @@ class MultiLockKind(LockKind):
         return self.keys[refused.most_common(1)[0][0]] if refused else b""
 
     def held_kind(self) -> LockKind:
-        return MultiLeaseKind(self.key, self.keys)
+        return MultiLeaseKind(self.key, self.keys, self.turn_key)
 
     def release_requests(self, token: bytes, masters: int, resend_for: float) -> list[Request]:
         return [Request(RELEASE_ALL, (*self._words, token, wire_ttl(resend_for)), masters, resend_for)]
@@ -101,15 +108,20 @@ class MultiLockKind(LockKind):
 class MultiLeaseKind(LockKind):
     """The keys of one lease, all with the same token. ``key``: their name in messages."""
 
-    __slots__ = ("keys", "request_count")
+    __slots__ = ("_turn_key", "keys", "request_count")
 
     batchable = False
     refillable = False
 
-    def __init__(self, key: bytes, keys: tuple[bytes, ...]) -> None:
+    def __init__(self, key: bytes, keys: tuple[bytes, ...], turn: bytes | None = None) -> None:
         super().__init__(key)
+        self._turn_key: bytes | None = turn
         self.keys: tuple[bytes, ...] = keys
         self.request_count: int = len(keys)
+
+    @property
+    def turn_key(self) -> bytes | None:
+        return self._turn_key
 
     @property
     def key_bytes(self) -> int:

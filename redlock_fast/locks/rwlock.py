@@ -14,7 +14,7 @@ from typing import Generic, Self, TypeVar
 from ..algorithm.attempts import REARM
 from ..algorithm.effects import Effect
 from ..algorithm.lease import ExtendOutcome, KindLease
-from ..algorithm.lock_kind import LockKind, wire_ttl
+from ..algorithm.lock_kind import LockKind, turn_for, wire_ttl
 from ..algorithm.operation import Operation, Procedure
 from ..algorithm.policy import Policy
 from ..algorithm.procedures import extension
@@ -100,6 +100,10 @@ class Writer(Reader):
     @property
     def queue_key(self) -> bytes:
         return self.keys[0]
+
+    @property
+    def turn_key(self) -> bytes | None:
+        return turn_for(self.key)
 
     def for_attempt(self, joins: bool = True) -> Self:
         return type(self)(self.key, self.intent)

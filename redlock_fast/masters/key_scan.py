@@ -30,8 +30,8 @@ MAX_TOKEN = 128
 #: The name and the value of a counter of fencing tokens.
 COUNTER = re.compile(rb"\{.*\}:f", re.DOTALL)
 COUNT = re.compile(rb"-?\d+")
-#: The key that a client watches while it waits in a queue (``wire/scripts.py``).
-WAIT_KEY = re.compile(rb"\{.*\}:b:.*", re.DOTALL)
+#: The key that a client watches while it waits in a queue (``wire/scripts.py``), and those of a turn.
+WAIT_KEY = re.compile(rb"\{.*\}:[bt]:.*", re.DOTALL)
 
 #: Limits for one master: bytes until ``begin_again``, bytes of a name, items of an array, bytes of a line.
 MAX_BYTES = 64 << 20

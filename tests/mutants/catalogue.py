@@ -871,8 +871,8 @@ KINDS = [
         judges("unit/locks/multilock", "real/locks/multilock"),
         (
             "first-resource-only-extended",
-            "return MultiLeaseKind(self.key, self.keys)",
-            "return MultiLeaseKind(self.key, self.keys[:1])",
+            "return MultiLeaseKind(self.key, self.keys, self.turn_key)",
+            "return MultiLeaseKind(self.key, self.keys[:1], self.turn_key)",
         ),
         (
             "first-resource-not-released",

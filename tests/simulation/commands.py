@@ -105,6 +105,10 @@ def compare_and_delete(server: Server, args: Args, orphaned: bool) -> int:
     return int(found)
 
 
+def exists(server: Server, args: Args, orphaned: bool) -> int:
+    return int(server.owner(args[0]) is not None)
+
+
 def pttl(server: Server, args: Args, orphaned: bool) -> int:
     return server.left(args[0])
 
@@ -176,6 +180,7 @@ HANDLERS: dict[str, Handler] = {
     evalsha(_dialect.COMPARE_AND_DELETE, "1 0 1"): compare_and_delete,
     evalsha(_dialect.FENCE, "2 0 3 1 2 4 5"): fence,
     evalsha(_dialect.RAISE_FENCE, "2 0 3 1 2 4 5"): lift,
+    "EXISTS 0": exists,
     "PTTL 0": pttl,
     evalsha(_dialect.OWNER, "1 0"): report_token,
     "CLIENT CACHING YES PTTL 0": watch,

@@ -36,6 +36,8 @@ KINDS = (
 EXTENDERS = frozenset({"extending", "renewing", "reentrant", "readwrite", "semaphore", "multilock", "fair"})
 #: Locks that are one key: what masters execute is replayed through the model of a master.
 ONE_KEY = frozenset(KINDS) - {"readwrite", "semaphore", "multilock", "fair"}
+#: Kinds whose callers wait in a queue, or for a turn, if many clients want the lock.
+CROWDED = ONE_KEY | {"readwrite", "multilock"}
 #: Which masters push to waiting clients: none, all, or those that can.
 WAITS = "poll", "push", "some push"
 GUARDS = "auto", "strict", "marker", "off"
@@ -93,8 +95,8 @@ class Scenario:
         if steps:
             self.witness.quorum = min(quorum(mask.bit_count()) for step in steps for mask in step)
         self.waiting = WAITS[draw(len(WAITS)) or int(self.kind == "waiting")]
-        #: Whether callers of a plain lock take places on the masters, of which the model knows nothing.
-        self.queues = self.kind in ONE_KEY and not steps and self.waiting == "push" and draw(2) == 1
+        #: Whether callers take places on the masters, of which the model knows nothing.
+        self.queues = self.kind in CROWDED and not steps and self.waiting == "push" and draw(2) == 1
         if self.kind in ONE_KEY and not steps and not self.queues:
             self.witness.history = []
         self.drift = DRIFTS[draw(2)]
