@@ -158,7 +158,7 @@ def test_every_fence_is_understood(page: Path) -> None:
     assert {*opened, *hidden} <= {"python"}
     assert len(blocks(page, "python")) == len(opened) + len(hidden)
     for left_out in re.findall(r"<!--.*\bskip:(.*)-->", page.read_text()):
-        reason = r' next (if\(.+, reason=)?"[^"]{10,}"\)? '
+        reason = r' ((next|start) (if\(.+, reason=)?"[^"]{10,}"\)?|end) '
         assert re.fullmatch(reason, left_out), 'say why: <!-- skip: next "needs a cluster" -->'
 
 
