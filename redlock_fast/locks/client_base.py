@@ -106,12 +106,9 @@ class BaseClient:
         retry: Retry | None = None,
         drift_factor: float = 0.01,
         key_prefix: str | bytes = "",
-        decide: Decide = "quorum",
         max_ttl: float = 60.0,
         wait: WaitMode = "auto",
         restart_guard: RestartGuard = "auto",
-        assume_fresh: bool = False,
-        allow_split: bool = False,
         check_masters: CheckMasters = "auto",
         replicas: int = 0,
         refill: bool | None = None,
@@ -124,7 +121,11 @@ class BaseClient:
         owner: str | None = None,
         joint_with: ListOf[Master] | None = None,
         engine: EngineName = "auto",
+        # Rarely needed:
+        decide: Decide = "quorum",
         clock: Clock = lease_clock,
+        allow_split: bool = False,
+        assume_fresh: bool = False,
         **unknown: Unpack[NoOptions],
     ) -> None:
         refuse_unknown(type(self).__name__, unknown, BaseClient.__init__)

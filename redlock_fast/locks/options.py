@@ -96,12 +96,9 @@ class CommonOptions(TypedDict, total=False):
     retry: Retry | None
     drift_factor: float
     key_prefix: str | bytes
-    decide: Decide
     max_ttl: float
     wait: WaitMode
     restart_guard: RestartGuard
-    assume_fresh: bool
-    allow_split: bool
     check_masters: CheckMasters
     replicas: int
     refill: bool | None
@@ -112,7 +109,11 @@ class CommonOptions(TypedDict, total=False):
     max_hold: float | None
     label: str
     engine: EngineName
+    # Rarely needed:
+    decide: Decide
     clock: Clock
+    allow_split: bool
+    assume_fresh: bool
 
 
 class ClientOptions(CommonOptions, total=False):

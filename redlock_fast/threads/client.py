@@ -234,7 +234,8 @@ class FastRedlock(BaseClient):
         >>> with client.lock("orders:42", timeout=5.0):
         ...     ship("orders:42")
 
-    All times are in seconds. Raises ConfigError for bad settings, before any I/O.
+    All times are in seconds. The last four settings are rarely needed. Raises ConfigError for bad settings,
+    before any I/O.
 
     Args:
         masters: An odd number of independent masters, three or five. Each is a URL (``redis://``,
@@ -249,7 +250,6 @@ class FastRedlock(BaseClient):
         drift_factor: The share of a ttl by which clocks may disagree. This share and 2 ms are subtracted from
             each lease on the client's side.
         key_prefix: Prefix of each resource's key on the masters.
-        decide: "quorum" returns as soon as the outcome is certain, "all" waits for every master.
         max_ttl: The longest lease that any client of these masters requests; at most ``fencing_retention``.
             The restart guard keeps a master out of votes for this time.
         wait: How to wait for a lock that another holder has. "push": the masters report when it is free
@@ -260,10 +260,6 @@ class FastRedlock(BaseClient):
             the disk of a restarted master with ``appendfsync always``. "strict" is "auto", and also judges a
             master at first contact: for processes that live shortly. "marker" keeps a marker on each master,
             shared by all clients. "off". See docs/guarantees.md.
-        assume_fresh: A master is new when this client meets it first, so it has forgotten nothing: for the
-            first start of a cluster only. With "marker", a master without a marker.
-        allow_split: Whether a master behind Sentinels votes without ``min-replicas-to-write``. A partition
-            may then lead to two holders. See docs/migration.md.
         check_masters: Whether masters vote only for the list of masters and the ``max_ttl`` that they have
             recorded under the ``key_prefix``. If a majority has recorded another list, the client raises
             [`ConfigError`][]. "auto": yes, and a new list may be used while some of its masters were never
@@ -296,7 +292,15 @@ class FastRedlock(BaseClient):
             docs/changing-masters.md.
         engine: "native", "python", or "auto": native where it is built, python beside gevent. "native" is a
             ConfigError where it is not built, and beside gevent. See docs/runtimes.md.
-        clock: The lease clock: seconds that also count while the machine sleeps.
+        decide: Rarely needed. "quorum": a call returns as soon as its outcome is certain. "all": it waits for
+            the reply of every master, for at most ``node_timeout``; for measurements.
+        clock: Rarely needed. The lease clock: a function that returns seconds, which also count while the
+            machine sleeps. A test can pass its own, see docs/recipes/fault-tests.md.
+        allow_split: Rarely needed. True: a master behind Sentinels votes also without
+            ``min-replicas-to-write``. Then a partition may lead to two holders. See docs/guarantees.md.
+        assume_fresh: Rarely needed. True: a master that this client meets for the first time is believed to
+            be new, so that it need not wait for ``max_ttl`` with the guards "strict" and "marker". Only for
+            the first start of a fleet of masters, when there is nothing that they can have forgotten.
     """
 
     _core: ThreadCore

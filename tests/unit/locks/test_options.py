@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -51,6 +52,16 @@ def test_options_are_the_arguments_of_the_method(method: Callable[..., Any], opt
     }
     hints = {name: hint.__forward_arg__ for name, hint in options.__annotations__.items()}
     assert arguments == {name: hint.replace("[[L", f"[[{lock}") for name, hint in hints.items()}
+
+
+def test_the_constructor_is_described_in_its_order_and_ends_with_what_is_rarely_needed() -> None:
+    arguments = [*inspect.signature(FastRedlock.__init__).parameters][1:-1]  # without self and **unknown
+    described = re.findall(r"^    (\w+): (Rarely needed)?", inspect.getdoc(FastRedlock) or "", re.MULTILINE)
+    assert [name for name, _ in described] == arguments
+    rare = [name for name, mark in described if mark]
+    assert rare == arguments[-4:] == ["decide", "clock", "allow_split", "assume_fresh"]
+    common = [*types.CommonOptions.__annotations__]
+    assert common == [name for name in arguments if name in common]
 
 
 def test_dir_has_the_names_that_are_imported_at_their_first_use() -> None:
