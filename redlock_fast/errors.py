@@ -173,10 +173,12 @@ class LockLost(RedlockError):
     Stop the work that the lock protected. A lost lock stays lost: acquire it again.
 
     Attributes:
-        reason: A word for a program, a colon, and why, for people. The words of a lost lock are those that
-            ``on_lost`` gets: "gone", "unconfirmed", "late", "max_extensions", "max_hold". Further words are
-            "ended": the lease has ended, and nothing extended it; "not held": it was not acquired, or was
-            released; "forked": the lock belongs to the parent of this process. "" if the reason is unknown.
+        reason: A word for a program, a colon, and why, for people; "" if it is unknown. "ended": the lease
+            has ended, and nothing extended it. "not held": the lock was not acquired, or was released.
+            "forked": it belongs to the parent of this process. Where the lock was renewed in the background,
+            the word is the one that ``on_lost`` gets. "gone": a quorum of masters no longer has the key.
+            "unconfirmed": too few masters confirmed an extension in time. "late": this process stood still
+            until the lease had ended. "max_extensions" and "max_hold": a bound that the caller has set.
     """
 
     def __init__(self, *args: object, resource: ResourceNames | None = None, reason: str = "") -> None:

@@ -165,13 +165,20 @@ class AsyncRLock(Reentrant):
 
     @coroutine_function
     def extend(self, ttl: float | None = None, *, confirm: bool = False) -> Coroutine[Any, Any, float]:
-        """Make the lease last ``ttl`` seconds from now, for all levels; see [`Lock.extend`][].
+        """Make the lease last ``ttl`` seconds from now (default: the lock's own ttl), for all levels.
+
+        Returns the new validity in seconds. A lease is never shortened: if it already lasts longer, no
+        request is sent, unless ``confirm`` is True.
 
         Examples:
             >>> validity = await rlock.extend(30.0)
 
         Raises:
-            RedlockError: As [`RLock.extend`][].
+            LockLost: The lease has ended, or the calling task does not hold the lock.
+            TooManyExtensions: The lock was extended ``max_extensions`` times.
+            QuorumUnavailable: Too few masters answered. The lock is held until its previous deadline.
+            ConfigError: A ttl above the client's ``max_ttl``.
+            ClientClosed: The client is closed.
             WrongLoop: The client belongs to another event loop, which is open.
         """
         return self._extend(current_task(), ttl, confirm)

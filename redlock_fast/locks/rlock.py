@@ -92,7 +92,10 @@ class Reentrant:
 
     @property
     def token(self) -> bytes | None:
-        """The random value of the key on the masters, the same at all levels; see [`Lock.token`][]."""
+        """The value of the key on the masters, by which they know this holder: 160 random bits and the owner.
+
+        It is the same at all levels of nesting. None when the caller does not hold the lock.
+        """
         ownership = self._ownership()
         return ownership.lock.token if ownership else None
 
@@ -104,7 +107,12 @@ class Reentrant:
 
     @property
     def fencing_token(self) -> int | None:
-        """A number larger than that of every earlier holder; see [`Lock.fencing_token`][]."""
+        """A number larger than that of every earlier holder of this resource; the same at all levels.
+
+        None when the caller does not hold the lock, or if it was made without ``fencing=True``. Pass it along
+        with each write: the protected resource refuses a number that is lower than one it has seen, and so a
+        holder that wakes up after its lease has ended. See docs/fencing.md.
+        """
         ownership = self._ownership()
         return ownership.lock.fencing_token if ownership else None
 
@@ -325,13 +333,20 @@ class RLock(Reentrant):
         raise self._not_owned()
 
     def extend(self, ttl: float | None = None, *, confirm: bool = False) -> float:
-        """Make the lease last ``ttl`` seconds from now, for all levels. Returns the new validity in seconds.
+        """Make the lease last ``ttl`` seconds from now (default: the lock's own ttl), for all levels.
+
+        Returns the new validity in seconds. A lease is never shortened: if it already lasts longer, no
+        request is sent, unless ``confirm`` is True.
 
         Examples:
             >>> validity = rlock.extend(30.0)
 
         Raises:
-            RedlockError: As [`Lock.extend`][]; LockLost also if the caller holds nothing.
+            LockLost: The lease has ended, or the caller does not hold the lock.
+            TooManyExtensions: The lock was extended ``max_extensions`` times.
+            QuorumUnavailable: Too few masters answered. The lock is held until its previous deadline.
+            ConfigError: A ttl above the client's ``max_ttl``.
+            ClientClosed: The client is closed.
         """
         validity: float = self._require_held().lock.extend(ttl, confirm=confirm)
         return validity

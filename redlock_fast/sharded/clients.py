@@ -196,7 +196,11 @@ class ShardedRedlock(Sharding[FastRedlock]):
         return released
 
     def extend_many(self, locks: Sequence[Lock], ttl: float | None = None) -> list[bool]:
-        """As [`FastRedlock.extend_many`][], one group after the other."""
+        """Make each lease last ``ttl`` seconds from now (default: the client's), with one exchange a group.
+
+        The groups are asked one after the other. Returns True for each lock that was extended, in the order
+        of ``locks``. False: its lease is unchanged. What is raised: [`FastRedlock.extend_many`][].
+        """
         self._checked(ttl)
         parts = self._partition_locks(locks)
         extended = [False] * len(locks)
@@ -381,7 +385,11 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
         return released
 
     async def extend_many(self, locks: Sequence[AsyncLock], ttl: float | None = None) -> list[bool]:
-        """As [`AsyncFastRedlock.extend_many`][], one group after the other."""
+        """Make each lease last ``ttl`` seconds from now (default: the client's), with one exchange a group.
+
+        The groups are asked one after the other. Returns True for each lock that was extended, in the order
+        of ``locks``. False: its lease is unchanged. What is raised: [`AsyncFastRedlock.extend_many`][].
+        """
         self._checked(ttl)
         parts = self._partition_locks(locks)
         extended = [False] * len(locks)

@@ -53,8 +53,13 @@ R = TypeVar("R")
 class Lock(LockState):
     """A distributed lock on one resource, made by [`FastRedlock.lock`][].
 
-    The object, not a thread, holds the lock, by a random token. Use one object for each holder. All times are
-    in seconds.
+    The object, not a thread, holds the lock: on the masters, a random token stands for it. Use one object for
+    each holder. All times are in seconds.
+
+    Examples:
+        >>> with client.lock("orders:42", ttl=10.0, timeout=2.0) as lock:
+        ...     ship("orders:42")
+        ...     lock.check()  # raises LockLost if the lease has ended
 
     ``with lock:`` acquires the lock, waiting for the ``timeout`` of [`FastRedlock.lock`][], and releases it
     at the end. The body never runs unlocked: without the lock, ``with`` raises Contended, QuorumUnavailable,

@@ -85,10 +85,13 @@ class Leader(LeaderState):
             check_callback(function, option)
 
     def start(self) -> None:
-        """Begin to campaign in the background; does nothing while it campaigns.
+        """Begin to campaign: a background thread waits for the leadership, and keeps it once it is elected.
+
+        Returns at once, before anybody is elected: ``wait()`` waits for that. Does nothing if this object
+        campaigns already. ``with leader:`` calls it at its begin, and ``stop()`` at its end.
 
         After ``stop()`` a new campaign waits until ``on_elected`` and ``on_lost`` of the previous one have
-        returned. In a child of fork it begins a campaign of the child.
+        returned. A child of fork does not campaign, until it calls this.
 
         Examples:
             >>> leader.start()
