@@ -30,6 +30,8 @@ QUESTIONS = {
     "migrate from redis-py": ["faq.html#how-is-it-different-from-redis-pys-lock-and-how-do-i-migrate"],
     "who holds it": ["faq.html#who-holds-the-lock"],
     "alerts": ["telemetry.html#alerts-worth-having"],
+    "TLS": ["deployments.html#tls-and-acl-users"],
+    "password": ["deployments.html#rotate-a-password"],
     "TLS ACL": ["deployments.html#tls-and-acl-users"],
     "TLS and ACL users": ["deployments.html#tls-and-acl-users"],
     "rotate a password": ["deployments.html#rotate-a-password"],
