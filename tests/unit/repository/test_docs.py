@@ -151,6 +151,14 @@ def test_code_of_the_first_pages_fits_a_narrow_window(name: str) -> None:
 
 
 @every_page
+def test_tables_are_whole(page: Path) -> None:
+    """Catches: an empty line in a table, after which the other rows are shown as text."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        assert re.match(r"\|.*\|\n\|[ :|-]+\|\n", table), table
+
+
+@every_page
 def test_every_fence_is_understood(page: Path) -> None:
     """Nothing is passed over because it is called otherwise, or not closed, or left out without a reason."""
     opened = re.findall(r"^ *```+ *(py.*)$", page.read_text(), re.MULTILINE)
