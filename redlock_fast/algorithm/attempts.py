@@ -263,15 +263,17 @@ class RetryLoop:
 
     def _may_queue(self) -> bool:
         """Whether the lock is a plain one whose callers may take places on the masters."""
+        return type(self.acquire.lock_kind) is LockKind and self._queues()
+
+    def _queues(self) -> bool:
+        """Whether callers of this client wait in queues on the masters where many want a plain lock."""
         policy = self.policy
-        plain = type(self.acquire.lock_kind) is LockKind and self.acquire.rounds is None
-        return plain and policy.push and policy.voters.all_push and policy.crowds.queued is not None
+        forever = self.acquire.rounds is None
+        return forever and policy.push and policy.voters.all_push and policy.crowds.queued is not None
 
     def _may_take_turn(self) -> bool:
         """Whether callers of the lock may wait for a turn."""
-        policy, kind = self.policy, self.acquire.lock_kind
-        may_wait = policy.push and policy.voters.all_push and policy.crowds.queued is not None
-        return may_wait and kind.turn_key is not None and self.acquire.rounds is None and self.turn is None
+        return self.acquire.lock_kind.turn_key is not None and self._queues()
 
     def _take_turn(self, seconds: float) -> Steps[bool]:
         """Wait for the turn, for so many seconds. False: the time ended in the local queue."""

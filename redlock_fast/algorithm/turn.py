@@ -62,7 +62,7 @@ class Turn:
 
     def __init__(self, caller: Acquire, key: bytes, seconds: float) -> None:
         self._acquire: Acquire | None = caller.other(LockKind(key), TURN_TTL, seconds)
-        self.waited = False
+        self.waited: bool = False
 
     def take(self) -> Steps[None]:
         """Acquire the turn. If its time ends, or the masters fail, the caller goes on without it."""

@@ -867,6 +867,27 @@ KINDS = [
         ("places-without-the-right", "            crowds.queued = None\n", "            pass\n"),
     ),
     *of(
+        "redlock_fast/algorithm/attempts.py",
+        judges("unit/algorithm/turn", "real/locks/turn"),
+        ("turn-kept-after-the-grant", "                yield from self._end_turn()\n", ""),
+        ("turn-without-memory", "        if self.turn.waited:\n", "        if False:\n"),
+    ),
+    *of(
+        "redlock_fast/algorithm/turn.py",
+        judges("unit/algorithm/turn", "real/locks/turn"),
+        ("turn-that-nobody-finds", "if policy.voters.lists.granted(answers[-1])", "if False"),
+        (
+            "turn-not-left-where-masters-fail",
+            "                for requests in self.abort():\n",
+            "                for requests in ():\n",
+        ),
+    ),
+    *of(
+        "redlock_fast/algorithm/operations.py",
+        judges("unit/algorithm/turn", "real/locks/turn"),
+        ("turn-kept-by-what-is-aborted", "            messages += self._retry_loop.release_turn()\n", ""),
+    ),
+    *of(
         "redlock_fast/locks/multilock.py",
         judges("unit/locks/multilock", "real/locks/multilock"),
         (

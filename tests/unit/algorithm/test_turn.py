@@ -48,6 +48,14 @@ def test_a_caller_that_was_refused_often_has_the_turn_before_it_asks_again() -> 
     assert last == [(Verb.ACQUIRE, TURN), (Verb.FENCE, KEY), (Verb.RELEASE, TURN)]
 
 
+@pytest.mark.parametrize("others", [False, True])
+def test_a_client_remembers_a_turn_that_others_had(others: bool) -> None:
+    world = World(*REFUSED, *[HELD, FREED] * others, GRANTED, NUMBERED)
+    policy, lease = acquire(world)
+    assert isinstance(lease, Lease)
+    assert (KEY in policy.crowds.until) == others
+
+
 def test_the_turn_is_prolonged_while_its_caller_waits() -> None:
     world = World(*REFUSED, GRANTED, HELD, FREED, NUMBERED)
     acquire(world)
