@@ -48,6 +48,9 @@ inspect.unwrap(BaseClient.__init__).__kwdefaults__["check_masters"] = "off"
 _SCRIPTS = sysconfig.get_path("scripts")
 os.environ["PATH"] = os.pathsep.join([*(one for one in os.get_exec_path() if one != _SCRIPTS), _SCRIPTS])
 
+# A program of a test that ends by SIGSEGV says where.
+os.environ.setdefault("PYTHONFAULTHANDLER", "1")
+
 # redis-py asks for its version for each connection, and reads a file for it.
 importlib.metadata.version = functools.cache(importlib.metadata.version)
 
