@@ -3,6 +3,10 @@
 with embedded.Masters(5) as masters:
     client = FastRedlock(masters.urls)
     masters[0].kill()
+
+with embedded.Cluster() as cluster:
+    client = FastRedlock(cluster.urls)
+    cluster.fail_over(cluster.primary_of("orders:42"))
 """
 
 from __future__ import annotations
@@ -21,12 +25,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import quote
 
 from .engine.contract import MAX_MASTERS
 from .errors import ConfigError, MasterError
 from .locks.config import check_integer
+from .wire.slots import SLOTS, slot_of
 from .wire.text import clean
 
 #: Ports below every system's range for outgoing connections. In that range, a client that connects to a
@@ -95,6 +100,7 @@ class Master:
         self, binary: str, folder: Path, options: Sequence[str], password: str, changed: Callable[[], None]
     ) -> None:
         self.port: int = 0
+        self._bus = 0  # the port between the nodes of a Cluster
         self._password = password
         self._binary = binary
         self._folder = folder
@@ -148,6 +154,20 @@ class Master:
                 sock.sendall(line.encode() + b"\r\n")
                 return reply.readline().decode(errors="replace").rstrip()
 
+    def _call(self, *words: str | bytes | int) -> Any:
+        """The reply to one command over the unix socket. Raises what redis-py raises."""
+        import redis  # late: most masters need no call
+
+        connection_class: Any = redis.UnixDomainSocketConnection
+        connection = connection_class(
+            path=self.socket_path, password=self._password or None, socket_timeout=START_TIMEOUT
+        )
+        try:
+            connection.send_command(*words)
+            return connection.read_response()
+        finally:
+            connection.disconnect()
+
     def pause(self) -> None:
         """Stop the process (SIGSTOP): the system still accepts connections, but no reply comes.
 
@@ -182,11 +202,12 @@ class Master:
 
     def launch(self, port: int = 0) -> None:
         """Start the process, without waiting for it."""
-        self.port = port or _free_port()
+        self.port, self._bus = (port, self._bus) if port else (_free_port(), _free_port())
         defaults = f"--port {self.port} --bind 127.0.0.1 --daemonize no --appendonly no".split()
         folders = ["--dir", str(self._folder), "--unixsocket", self.socket_path, "--save", ""]
         login = ("requirepass", "masterauth") if self._password else ()
-        extra = [option.replace("{port}", str(self.port)) for option in self._options]
+        ports = {"{port}": str(self.port), "{bus}": str(self._bus)}
+        extra = [ports.get(option, option.replace("{port}", str(self.port))) for option in self._options]
         # In a file: all users of this machine can see arguments, and there may be a password.
         config = self._folder / "config"
         config.touch(mode=0o600)
@@ -337,6 +358,211 @@ class Masters:
         with contextlib.suppress(BrokenPipeError):
             self._cleaner.stdin.write(f"{pids}\n")
             self._cleaner.stdin.flush()
+
+
+class Cluster(Masters):
+    """A real Cluster of ``shards`` primaries with ``replicas`` each, on 127.0.0.1, as [`Masters`][] are.
+
+    A sequence of its nodes, each a [`Master`][]. All start as empty servers, so which of them are primaries
+    changes with failovers: see [`primaries`][Cluster.primaries].
+
+    Args:
+        shards: The number of primaries. With fewer than three nothing fails over by itself.
+        replicas: The number of replicas of each primary.
+        node_timeout: Seconds without a reply after which a node counts as failed (``cluster-node-timeout``).
+        server: As of [`Masters`][].
+        options: As of [`Masters`][]. Where they name users, also ``--masteruser`` and ``--masterauth``.
+        password: As of [`Masters`][].
+
+    Examples:
+        >>> with Cluster(shards=3, replicas=1) as cluster:
+        ...     client = FastRedlock(cluster.urls, assume_fresh=True)
+        ...     with client.lock("orders:42"):
+        ...         cluster.fail_over(cluster.primary_of("orders:42"))
+    """
+
+    def __init__(
+        self,
+        shards: int = 3,
+        replicas: int = 1,
+        *,
+        node_timeout: float = 1.0,
+        server: str = "auto",
+        options: Sequence[str] = (),
+        password: str | None = None,
+    ) -> None:
+        self._shards = check_integer("shards", shards, 1, MAX_MASTERS)
+        self._replicas = check_integer("replicas", replicas, 0, 5)
+        settings = f"""--cluster-enabled yes --cluster-port {{bus}} --cluster-require-full-coverage no
+            --cluster-node-timeout {round(node_timeout * 1000)} --cluster-allow-replica-migration no
+            --cluster-replica-validity-factor 0 --repl-diskless-sync-delay 0"""
+        count = self._shards * (1 + self._replicas)
+        super().__init__(count, server=server, options=(*settings.split(), *options), password=password)
+
+    @property
+    def url(self) -> str:
+        """The URL for a client. It names all nodes."""
+        places = ",".join(f"127.0.0.1:{node.port}" for node in self)
+        return f"redis+cluster://{self[0]._login}{places}"
+
+    @property
+    def urls(self) -> list[str]:
+        """The URL in a list, as a client takes it."""
+        return [self.url]
+
+    def start(self) -> Self:
+        """Start all nodes, make them a Cluster, and wait until each of them says that it is complete.
+
+        Raises:
+            ConfigError: They are started already.
+            MasterError: A node does not start, or the Cluster does not become complete.
+        """
+        super().start()
+        with contextlib.ExitStack() as failed:
+            failed.callback(self.stop)
+            self._form()
+            failed.pop_all()
+        return self
+
+    def _form(self) -> None:
+        primaries = self._masters[: self._shards]
+        bounds = [SLOTS * number // self._shards for number in range(self._shards + 1)]
+        for number, node in enumerate(primaries):
+            node._call("CLUSTER", "ADDSLOTSRANGE", bounds[number], bounds[number + 1] - 1)
+        for number, node in enumerate(self._masters):
+            node._call("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+            node._call("CLUSTER", "MEET", "127.0.0.1", self[0].port, self[0]._bus)
+        self._wait("each node knows all others", lambda: all(len(_ids(node)) == len(self) for node in self))
+        for number, node in enumerate(self._masters[self._shards :]):
+            node._call("CLUSTER", "REPLICATE", _id(primaries[number % self._shards]))
+        self.wait_complete()
+
+    def wait_complete(self) -> None:
+        """Wait until all living nodes agree: every slot has a primary, and every replica is in step.
+
+        Raises:
+            MasterError: They do not agree within 30 seconds.
+        """
+        self._wait("the Cluster is complete", self._is_complete)
+
+    def _is_complete(self) -> bool:
+        living = [node for node in self if node.pid]
+        infos = [_fields(node._call("CLUSTER", "INFO")) for node in living]
+        links = [_fields(node._call("INFO", "replication")) for node in living]
+        served = {tuple(sorted(_ranges(node))) for node in living}
+        return (
+            len(served) == 1
+            and all(
+                info["cluster_state"] == "ok" and info["cluster_slots_ok"] == str(SLOTS) for info in infos
+            )
+            and all(link["role"] == "master" or link.get("master_link_status") == "up" for link in links)
+            and sum(link["role"] == "slave" for link in links) == len(living) - len(self.primaries())
+        )
+
+    def primaries(self) -> list[Master]:
+        """The living nodes that serve slots, as they say, in the order of their slots."""
+        return list(dict.fromkeys(node for _, node in sorted(self._served(), key=lambda pair: pair[0].start)))
+
+    def _served(self) -> Iterator[tuple[range, Master]]:
+        """The slots that each living primary serves, as it says itself."""
+        for node in self:
+            if node.pid and _fields(node._call("INFO", "replication"))["role"] == "master":
+                for first, last, ports in _ranges(node):
+                    if ports[0] == node.port:
+                        yield range(first, last + 1), node
+
+    def primary_of(self, key: str | bytes) -> Master:
+        """The node that serves ``key``, a name with the client's prefix.
+
+        Raises:
+            MasterError: None does.
+        """
+        slot = slot_of(key.encode() if isinstance(key, str) else key)
+        for slots, node in self._served():
+            if slot in slots:
+                return node
+        raise MasterError(self.url.rpartition("@")[2], f"no living node serves slot {slot}")
+
+    def fail_over(self, primary: Master) -> Master:
+        """Kill a primary, and wait until a replica of it is promoted. Returns that node.
+
+        ``primary.restart()`` lets the killed one come back, as a replica.
+
+        Raises:
+            MasterError: None is promoted within 30 seconds.
+        """
+        slots = [slots for slots, node in self._served() if node is primary]
+        if not slots:
+            raise ConfigError("primary: this node serves no slots")
+        primary.kill()
+        found: list[Master] = []
+
+        def promoted() -> bool:
+            found[:] = [node for served, node in self._served() if slots[0][0] in served]
+            return bool(found) and all(
+                any(
+                    first <= slots[0][0] <= last and ports[0] == found[0].port
+                    for first, last, ports in _ranges(node)
+                )
+                for node in self
+                if node.pid
+            )
+
+        self._wait("a replica is promoted", promoted)
+        return found[0]
+
+    def migrate(self, slot: int, target: Master) -> None:
+        """Move a slot with its keys to the primary ``target``."""
+        with self.migrating(slot, target):
+            pass
+
+    @contextlib.contextmanager
+    def migrating(self, slot: int, target: Master) -> Iterator[None]:
+        """``with`` it, a slot is on its way to ``target``; at the end its keys are moved, and it is there.
+
+        Before that, its primary answers ASK for keys that it does not have.
+        """
+        source = next((node for slots, node in self._served() if slot in slots), None)
+        if source is None or source is target:
+            raise ConfigError("slot, target: another primary must serve the slot now")
+        target._call("CLUSTER", "SETSLOT", slot, "IMPORTING", _id(source))
+        source._call("CLUSTER", "SETSLOT", slot, "MIGRATING", _id(target))
+        yield
+        login = ("AUTH", self._password) if self._password else ()
+        while keys := source._call("CLUSTER", "GETKEYSINSLOT", slot, 100):
+            source._call("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, *login, "KEYS", *keys)
+        for node in (target, source, *self.primaries()):
+            node._call("CLUSTER", "SETSLOT", slot, "NODE", _id(target))
+
+    def _wait(self, what: str, condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + START_TIMEOUT
+        while not condition():
+            if time.monotonic() > end:
+                raise MasterError("the Cluster", f"after {START_TIMEOUT:.0f} s it is not so that {what}")
+            time.sleep(0.02)
+
+
+def _id(node: Master) -> str:
+    return str(node._call("CLUSTER", "MYID").decode())
+
+
+def _ids(node: Master) -> list[bytes]:
+    """The ids of the nodes that ``node`` is connected with, and its own."""
+    lines = node._call("CLUSTER", "NODES").splitlines()
+    return [line.split()[0] for line in lines if b"handshake" not in line and b" connected" in line]
+
+
+def _ranges(node: Master) -> list[tuple[int, int, tuple[int, ...]]]:
+    """The slots that ``node`` knows: the first and last of each range, and the ports, the primary's first."""
+    return [
+        (first, last, (nodes[0][1], *sorted(port for _, port, *_ in nodes[1:])))
+        for first, last, *nodes in node._call("CLUSTER", "SLOTS")
+    ]
+
+
+def _fields(reply: bytes) -> dict[str, str]:
+    """The fields of a reply to INFO or CLUSTER INFO."""
+    return dict(line.split(":", 1) for line in reply.decode().splitlines() if ":" in line)
 
 
 def _config(options: Sequence[str]) -> str:
