@@ -12,9 +12,11 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..engine.contract import BACKLOG, NO_REPLY, NOT_ASKED, Request, Votes
+from ..wire.slots import share_slot
 from .crowds import COURTESY, LONG_QUEUE, REFUSED_ROUNDS
 from .effects import Effect, Sleep, WaitForChange, WaitForReconnect, WaitForTurn
 from .fencing import fence
+from .keys import derived
 from .lease import AcquireFailure, Lease
 from .local_queue import QueueEntry
 from .lock_kind import FencedKind, LockKind
@@ -263,7 +265,10 @@ class RetryLoop:
 
     def _may_queue(self) -> bool:
         """Whether the lock is a plain one whose callers may take places on the masters."""
-        return type(self.acquire.lock_kind) is LockKind and self._queues()
+        kind = self.acquire.lock_kind
+        if self.policy.voters.lists.shards and not share_slot((kind.key, derived(kind.key))):
+            return False  # the keys of a queue belong to another slot
+        return type(kind) is LockKind and self._queues()
 
     def _queues(self) -> bool:
         """Whether callers of this client wait in queues on the masters where many want a plain lock."""

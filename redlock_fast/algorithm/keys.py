@@ -65,6 +65,11 @@ def _begins_waiting(key: bytes) -> bool:
     return key.find(b"}:b:") > 1 or key.find(b"}:t:") > 1
 
 
+def derived(key: bytes) -> bytes:
+    """How the keys begin that this library derives from ``key``: a Cluster keeps all of them in one slot."""
+    return key if TURN_KEY.fullmatch(key) else b"{%b}:" % key
+
+
 def many_keys(prefix: bytes, resources: Iterable[str | bytes]) -> list[bytes]:
     """``key_of`` for each of ``resources``."""
     return [key_of(prefix, resource) for resource in resources]

@@ -11,9 +11,12 @@ cdef class MasterLists:
     cdef readonly int least
     cdef readonly unsigned long long partly
     cdef readonly double settled_at
+    cdef readonly bint shards
+    cdef readonly unsigned long long elsewhere
     cdef public unsigned long long unlisted
     cdef int _need
     cdef int _most_against
+    cdef int _most_refusals
     cdef object _quorums
 
     cpdef bint granted(self, Votes votes) except -1

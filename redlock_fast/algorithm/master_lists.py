@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from ..engine.messages import FAULT, NO_REPLY, Quorums, Votes
+from ..engine.messages import FAULT, MAX_MASTERS, NO_REPLY, Quorums, Votes
 from .quorum import quorum
 
 #: The names of the lists: the arguments of a client that have them.
@@ -28,6 +28,10 @@ class MasterLists:
     ended or was extended by the present lists, by the lease clock. ``partly``: the masters that are not in
     all of the former and present lists, so that such a lease may not have asked them.
 
+    ``shards``: the masters are the shards of a Cluster. Each request asks one of them, which decides alone.
+    ``elsewhere``: the masters that may get a key that another one was asked for. Of a Cluster all, also those
+    that come later, because a key moves with its slot.
+
     Only ``unlisted`` changes: the masters whose records forbid these lists, or that may have a rival. They
     extend no lease. It stays after a change of the lists, so an attempt that began by these lists does not
     count their votes.
@@ -35,24 +39,38 @@ class MasterLists:
 
     __slots__ = (
         "_most_against",
+        "_most_refusals",
         "_need",
         "_quorums",
         "all",
         "counted",
+        "elsewhere",
         "least",
         "lists",
         "masters",
         "need",
         "partly",
         "settled_at",
+        "shards",
         "unlisted",
     )
 
-    def __init__(self, masters: int, *masks: int, partly: int = 0, settled_at: float = -math.inf) -> None:
+    def __init__(
+        self,
+        masters: int,
+        *masks: int,
+        partly: int = 0,
+        settled_at: float = -math.inf,
+        shards: bool = False,
+    ) -> None:
         everyone = (1 << masters) - 1
         masks = masks or (everyone,)
         self.masters: int = masters
-        self.lists: tuple[tuple[int, int], ...] = tuple((mask, quorum(mask.bit_count())) for mask in masks)
+        self.shards: bool = shards
+        self.elsewhere: int = (1 << MAX_MASTERS) - 1 if shards else 0
+        self.lists: tuple[tuple[int, int], ...] = tuple(
+            (mask, 1 if shards else quorum(mask.bit_count())) for mask in masks
+        )
         self.all: int = 0
         common = everyone
         for mask in masks:
@@ -60,8 +78,9 @@ class MasterLists:
             common &= mask
         needs = [need for _, need in self.lists]
         self.least: int = sum(needs) - (min(*needs, common.bit_count()) if len(needs) > 1 else 0)
-        self._need: int = needs[0] if masks == (everyone,) else 0  # 0: votes are counted by list
+        self._need: int = needs[0] if shards or masks == (everyone,) else 0  # 0: votes are counted by list
         self._most_against: int = masters - self._need  # more votes against prevent a quorum
+        self._most_refusals: int = 0 if shards else self._most_against
         self._quorums = Quorums(self.lists)
         self.need: int | Quorums = self._need or self._quorums
         self.counted: int = self._need or 1
@@ -85,7 +104,7 @@ class MasterLists:
     def refused(self, votes: Votes) -> bool:
         """Whether so many masters refused that some list has no quorum."""
         if self._need:
-            return votes.refused > self._most_against
+            return votes.refused > self._most_refusals
         return self._quorums.impossible(votes.values, False)
 
     def failed(self, votes: Votes) -> bool:
@@ -115,6 +134,8 @@ class MasterLists:
 
     def in_every_quorum(self, mask: int) -> bool:
         """Whether each quorum of each list has one of the masters of ``mask``."""
+        if self.shards:
+            return mask != 0
         return all((own & ~mask).bit_count() < need for own, need in self.lists)
 
     def rank(self, numbers: Mapping[int, float]) -> float | None:
@@ -156,6 +177,8 @@ class MasterLists:
 
     def text(self, at: Iterable[int]) -> str:
         """The quorums of the lists ``at`` these positions, or of all lists, for an error."""
+        if self.shards:
+            return "the primary of its slot"
         each = [f"{need} of {own.bit_count()} masters" for own, need in self.lists]
         if len(each) > 1:
             each = [f"{text} of the list {name}" for text, name in zip(each, NAMES, strict=True)]

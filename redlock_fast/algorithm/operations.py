@@ -128,7 +128,7 @@ class Acquire(Attempt):
     def count(self, answers: list[Votes]) -> Votes:
         """The votes of the attempt that count."""
         votes = answers[0]
-        self.sent = self._sent_before | votes.sent
+        self.sent = self._sent_before | votes.sent | self.lists.elsewhere
         return trusted_votes(self, votes)
 
     def grant(self, fencing: int | None) -> bool:

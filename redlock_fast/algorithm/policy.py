@@ -32,8 +32,8 @@ class VotingMasters:
 
     __slots__ = ("all_push", "lists", "mask")
 
-    def __init__(self, masters: int, *masks: int) -> None:
-        self.lists: MasterLists = MasterLists(masters, *masks)
+    def __init__(self, masters: int, *masks: int, shards: bool = False) -> None:
+        self.lists: MasterLists = MasterLists(masters, *masks, shards=shards)
         self.mask: int = (1 << masters) - 1
         self.all_push: bool = True
 

@@ -129,8 +129,9 @@ def finish_attempts(
         values = tuple([FAULT if n in details else 0 for n in range(lists.masters)])
         why = Votes(values, 0, 0, 0, len(details), details)
     need = lists.counted if why is None else lists.masters + 1
+    sent = [lists.elsewhere] * len(keys) if lists.shards else tally.sent
     leases = granted_leases(
-        keys, attempt.token, tally.granted, tally.sent, need, attempt.ttl, attempt.end, validity
+        keys, attempt.token, tally.granted, sent, need, attempt.ttl, attempt.end, validity
     )
     return leases, why
 

@@ -27,6 +27,7 @@ from .client_core import ClientCore, constant_owner
 from .config import (
     check_choice,
     check_flag,
+    check_for_cluster,
     check_hold,
     check_integer,
     check_label,
@@ -145,7 +146,9 @@ class BaseClient:
                 "refill=True needs a restart_guard: without one a master that forgot the lock "
                 "grants it to another client before the key can be put back"
             )
-        targets, masks = numbered((), check_lists(masters, joint_with))
+        lists = check_lists(masters, joint_with)
+        cluster = check_for_cluster(lists[0], restart_guard=restart_guard, check_masters=check_masters)
+        targets, masks = numbered((), lists)
         core.timeout = check_timeout(timeout)
         core.auto_extend = check_flag("auto_extend", auto_extend)
         core.max_hold = check_hold(max_hold)
@@ -170,7 +173,7 @@ class BaseClient:
             drift_factor=drift_factor,
             outage_timeout=connect_timeout,
             retry=retry,
-            voters=VotingMasters(len(targets), *masks),
+            voters=VotingMasters(len(targets), *masks, shards=cluster),
             # Not EARLY: a master that fails has not refused, and without it a quorum may still answer.
             wait=Wait.ALL if decide == "all" else Wait.CERTAIN,
             clock=clock,
@@ -192,7 +195,7 @@ class BaseClient:
             guard=Guard(restart_guard, core.max_ttl, assume_fresh),
             wait=wait,
             allow_split=check_flag("allow_split", allow_split),
-            check_masters=check_masters,
+            check_masters="off" if cluster else check_masters,
             replicas=check_integer("replicas", replicas, 0, MAX_REPLICAS),
         )
         check_flag("release_at_exit", release_at_exit)

@@ -6,11 +6,11 @@ A client itself has only what a program calls. Its locks keep the core alive, an
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
-from ..algorithm.keys import key_of
+from ..algorithm.keys import derived, key_of
 from ..algorithm.lease import Lease
 from ..algorithm.lock_kind import FencedKind, LockKind
 from ..algorithm.policy import Policy
@@ -20,6 +20,7 @@ from ..errors import ConfigError
 from ..masters.change import MastersChange
 from ..masters.client_state import ClientState
 from ..masters.masters import Masters
+from ..wire.slots import share_slot
 from ..wire.text import quoted
 from .config import check_flag, check_label, check_lists, number
 from .fair import fair_kind
@@ -154,7 +155,16 @@ class ClientCore:
             lock_kind = fair_kind(lock_kind.key, fencing)
         elif fencing:
             lock_kind = FencedKind(lock_kind.key, self.policy.retention, self.policy.step)
+        if (fencing or fair) and not self.in_one_slot((lock_kind.key, derived(lock_kind.key))):
+            raise ConfigError(
+                f"resource: {quoted(lock_kind.key)} has braces, so a Cluster would keep its key and the keys "
+                "beside it in different slots: on a Cluster a fenced or fair lock needs a name without braces"
+            )
         return lock_kind
+
+    def in_one_slot(self, keys: Sequence[bytes]) -> bool:
+        """Whether one command may use all ``keys``: on masters that are no Cluster it always may."""
+        return not self.policy.voters.lists.shards or share_slot(keys)
 
     def policy_of(self, owner: str) -> Policy:
         """The policy of a lock whose tokens name ``owner``. Raises ConfigError."""
@@ -171,6 +181,10 @@ class ClientCore:
         A client whose list is refused by the records of masters may be changed: that is the cure.
         """
         self.masters.check_not_closed()
+        if self.policy.voters.lists.shards:
+            raise ConfigError(
+                "reconfigure: a Cluster stays the only master of a client; its shards may change"
+            )
         return MastersChange(self.masters, check_lists(masters, joint_with))
 
     def observe(self) -> Observer:

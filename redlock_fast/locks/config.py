@@ -124,6 +124,10 @@ def check_lists(masters: Any, joint_with: Any) -> list[list[Target]]:
     lists = [check_masters(masters)]
     if joint_with is None:
         return lists
+    if lists[0][0].topology is not None:
+        raise ConfigError(
+            "joint_with: a Cluster is the only master of a client, and its masters do not change"
+        )
     lists.append(check_joint(lists[0], joint_with, "joint_with"))
     count = len({one.address for masters in lists for one in masters})
     if count > MAX_MASTERS:
@@ -155,7 +159,25 @@ def check_masters(masters: Any, argument: str = "masters") -> list[Target]:
         if one.address in seen:
             raise ConfigError(f"{argument}: {one.name} and {seen[one.address]} are one server with one vote")
         seen[one.address] = one.name
+        if one.topology is not None and len(targets) > 1:
+            raise ConfigError(
+                f"{argument}: a Cluster is the only master of a client, because its primaries are not "
+                "independent masters: give one URL, redis+cluster://host:port,host:port"
+            )
     return targets
+
+
+def check_for_cluster(targets: Sequence[Target], **modes: str) -> bool:
+    """Whether the only master is a Cluster. Raises ConfigError for ``modes`` that it cannot have."""
+    cluster = targets[0].topology is not None
+    reasons = {
+        ("restart_guard", "marker"): "its key and that of a lock belong to different slots",
+        ("check_masters", "strict"): "the nodes of a Cluster say themselves which primaries there are",
+    }
+    for mode, why in reasons.items():
+        if cluster and mode in modes.items():
+            raise ConfigError(f"{mode[0]}={mode[1]!r} does not go with a Cluster: {why}")
+    return cluster
 
 
 def takes_only(argument: str, what: str) -> Callable[[Callable[P, None]], Callable[P, None]]:

@@ -8,7 +8,7 @@ from ..algorithm.attempts import BLIP
 from ..algorithm.lease import AcquireFailure
 from ..algorithm.lock_kind import LockKind
 from ..algorithm.master_lists import MasterLists, mask_of
-from ..engine.contract import FAULT, NO_REPLY, Votes
+from ..engine.contract import FAULT, NO_REPLY, NOT_ASKED, Votes
 from ..errors import (
     Contended,
     ContendedTimeout,
@@ -42,7 +42,7 @@ def acquire_error(
         )
     if failure.unavailable:
         core.masters.connector.dialler.connect_urgently(BLIP)  # the caller usually tries again
-        why = outage(core)
+        why = outage(core, votes)
         advice = "wait for their restart guards" if why["reason"] == "guarded" else _advice(core, lists)
         return too_few(
             f"{quoted(resource)}: no quorum of {lists.text(lists.failing(votes))} after {rounds}: {advice}",
@@ -65,7 +65,9 @@ def acquire_error(
         held = f"{quoted(taken or resource)}, of {len(resource)} resources,"
     own = "; " + ITS_OWN if core.waits_for_itself(lock_kind.key) else ""
     return contended(
-        f"{held} is already held on {len(holders)} of {lists.all.bit_count()} masters, after {rounds}"
+        f"{held} is already held"
+        + f" on {len(holders)} of {lists.all.bit_count()} masters" * (not lists.shards)
+        + f", after {rounds}"
         + f"; its owner is {owner}" * bool(owner)
         + own,
         resource=resource,
@@ -86,9 +88,9 @@ def _advice(core: ClientCore, lists: MasterLists) -> str:
     return f"{many} masters refuse this user or password"
 
 
-def outage(core: ClientCore) -> dict[str, Any]:
-    """``reason`` and ``retry_after`` for an error about too few masters."""
-    guarded = core.masters.guarded_for()
+def outage(core: ClientCore, votes: Votes) -> dict[str, Any]:
+    """``reason`` and ``retry_after`` for an error about too few masters, which had these ``votes``."""
+    guarded = core.masters.guarded_for(votes)
     return {"reason": "guarded", "retry_after": guarded} if guarded else {"reason": "unavailable"}
 
 
@@ -100,11 +102,10 @@ def causes(core: ClientCore, votes: Votes, lists: MasterLists | None = None) -> 
     lists = lists or core.policy.voters.lists
     guilty = (FAULT,) if lists.failed(votes) or lists.refused(votes) else (FAULT, NO_REPLY)
     names = core.masters.connector.roster.names()
-    return [
-        MasterError(names[master], core.masters.cause(master, votes))
-        for master, value in enumerate(votes.values)
-        if value in guilty and lists.all >> master & 1
-    ]
+    guilty_masters = [n for n, value in enumerate(votes.values) if value in guilty and lists.all >> n & 1]
+    errors = [MasterError(names[n], core.masters.cause(n, votes)) for n in guilty_masters]
+    # The other shards of a Cluster were not asked, because they do not serve the slot.
+    return [one for one in errors if one.cause != NOT_ASKED] if lists.shards else errors
 
 
 def unavailable_error(
@@ -112,7 +113,7 @@ def unavailable_error(
 ) -> QuorumUnavailable:
     """The exception for an exchange with these ``votes``, which too few masters answered."""
     return QuorumUnavailable(
-        f"{quoted(resource)}: {text}", causes(core, votes), resource=resource, **outage(core)
+        f"{quoted(resource)}: {text}", causes(core, votes), resource=resource, **outage(core, votes)
     )
 
 
@@ -122,6 +123,8 @@ def is_locked(core: ClientCore, resource: str | bytes, votes: Votes) -> bool:
     Such a lock keeps the client from acquiring. Raises QuorumUnavailable if too few masters answered.
     """
     lists = core.policy.voters.lists
+    if lists.shards and votes.refused:
+        return False
     have = mask_of(n for n, value in enumerate(votes.values) if value > 0)
     silent = mask_of(n for n, value in enumerate(votes.values) if value <= FAULT)
     if len(lists.lacking(have)) < len(lists.lists):

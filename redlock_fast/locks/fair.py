@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from ..algorithm.keys import TURN_KEY
+from ..algorithm.keys import derived
 from ..algorithm.lock_kind import LockKind
 from ..algorithm.master_lists import MasterLists, mask_of
 from ..algorithm.quorum import milliseconds
@@ -83,7 +83,7 @@ class FairKind(LockKind):
 
     def __init__(self, key: bytes, joins: bool = True) -> None:
         super().__init__(key)
-        stem = key if TURN_KEY.fullmatch(key) else b"{%b}:" % key
+        stem = derived(key)
         self._queue = stem + b"q"
         self._entries = stem + b"e"
         self.entry_token: bytes = b""  # identifies the place in the queues: the first token
@@ -230,6 +230,6 @@ def _certain_ticket(seen: dict[int, int], lists: MasterLists) -> int:
     found = []
     for masters, need in lists.lists:
         of_list = sorted(ticket for master, ticket in seen.items() if masters >> master & 1)
-        bad = masters.bit_count() - need  # the most that may be
+        bad = 0 if lists.shards else masters.bit_count() - need  # the most that may be
         found.append(of_list[len(of_list) - bad - 1])
     return max(found)

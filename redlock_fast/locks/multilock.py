@@ -38,6 +38,12 @@ def multi_lock_kind(core: ClientCore, resources: ListOf[Resource]) -> MultiLockK
         raise ConfigError(f"resources: 1 to {MOST_RESOURCES} can be locked at once, not {len(keys)}")
     if size > MOST_BYTES:
         raise ConfigError(f"resources: names of {MOST_BYTES} bytes can be locked at once, not of {size}")
+    if not core.in_one_slot(keys):
+        raise ConfigError(
+            "resources: on a Cluster all resources of a multilock must belong to one slot, because one "
+            "command locks all or none: give them one hash tag, as in '{orders}.1' and '{orders}.2', or take "
+            "single locks in one order (acquire_many locks each by itself)"
+        )
     return MultiLockKind(tuple(keys))
 
 

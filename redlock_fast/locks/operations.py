@@ -153,7 +153,7 @@ class TakeOver(LockAcquire):
 
     def decide(self, votes: Votes) -> None:
         """Get the lease, or raise for what the votes say."""
-        self.sent = self.lists.all  # the other process may have asked any of them
+        self.sent = self.lists.all | self.lists.elsewhere  # the other process may have asked any of them
         if self.lists.granted(votes) and self.grant(None):
             return
         if not self.handover.released and self.lists.refused(votes):

@@ -25,6 +25,7 @@ from .sentinel import (
     parse_sentinel_url,
     port_of,
 )
+from .topology import CLUSTER_SCHEMES, Address, Topology, parse_cluster_url
 
 #: Prefixes of settings that are of a pool of redis-py, or that such a pool adds for itself. One connection to
 #: each master has no pool: a URL that other programs use, too, may have these, and they change nothing here.
@@ -62,6 +63,8 @@ _SCHEMES = {
     "valkeys://": "rediss://",
     "valkey+sentinel://": "redis+sentinel://",
     "valkeys+sentinel://": "rediss+sentinel://",
+    "valkey+cluster://": "redis+cluster://",
+    "valkeys+cluster://": "rediss+cluster://",
 }
 
 
@@ -77,6 +80,8 @@ class Target:
     ``replicas``: how many replicas must have a grant of it before that counts; None: as the client says.
     ``ask_sentinels``: returns what the master's Sentinels say, each asked for so many seconds. None: it has
     no Sentinels. ``calls``: runs what may hang on the way to a connection.
+    ``topology``: of the Cluster that the master is a shard of. None: it is a server of its own. ``shard``:
+    makes the target of a shard of that Cluster, by its number.
     """
 
     name: str
@@ -87,6 +92,14 @@ class Target:
     ask_sentinels: Callable[[float], NamedMaster] | None = None
     replicas: int | None = None
     calls: BoundedCalls = field(default_factory=BoundedCalls, compare=False)
+    topology: Topology | None = field(default=None, compare=False)
+    shard: Callable[[int], Target] | None = field(default=None, compare=False)
+    number: int = 0
+
+    @property
+    def fails_over(self) -> bool:
+        """Whether another server may take its place: what Sentinels name, or the nodes of a Cluster."""
+        return self.ask_sentinels is not None or self.topology is not None
 
     @property
     def database(self) -> str:
@@ -96,9 +109,9 @@ class Target:
 
 def target(master: Any) -> Target:
     """The settings of ``master``, a URL or a client. Raises ConfigError for anything else."""
-    service = None
+    service, nodes = None, None
     if isinstance(master, str):
-        connection_class, settings, service = _from_url(master)
+        connection_class, settings, service, nodes = _from_url(master)
     else:
         connection_class, settings = _from_client(master)
     settings = {k: v for k, v in settings.items() if not k.startswith(_POOL_SETTINGS)}
@@ -111,13 +124,13 @@ def target(master: Any) -> Target:
 
     kept_alive = {} if "path" in settings else KEPT_ALIVE
 
-    def connect(timeout: float, protocol: int, **address: Any) -> Any:
+    def connect(timeout: float, protocol: int, make: Any = connection_class, **address: Any) -> Any:
         ours: dict[str, Any] = {
             "decode_responses": False,
             "socket_timeout": timeout,
             "socket_connect_timeout": timeout,
         }
-        return connection_class(**{**kept_alive, **settings, **address, **ours, "protocol": protocol})
+        return make(**{**kept_alive, **settings, **address, **ours, "protocol": protocol})
 
     try:
         connection = connect(1.0, 2)
@@ -144,8 +157,40 @@ def target(master: Any) -> Target:
             return connection
 
         return Target(f"{service}/{db}", address, discover, protocol, discovery.master, replicas)
+    if nodes is not None:
+        if db:
+            raise ConfigError(f"masters: {_shown(master)} asks for a database: a Cluster has one, 0")
+        return _shard(Topology(nodes, connect, connection_class), nodes, connect, protocol, replicas, 0)
     host, port = connection.host, connection.port
     return Target(f"{host}:{port}/{db}", (host, port), connect, protocol, replicas=replicas)
+
+
+def _shard(
+    topology: Topology,
+    nodes: tuple[Address, ...],
+    connect: Callable[..., Any],
+    protocol: int | None,
+    replicas: int | None,
+    number: int,
+) -> Target:
+    """The shard of a Cluster with this number. ``nodes``: that the URL names."""
+
+    def discover(timeout: float, protocol: int) -> Any:
+        host, port = topology.primary(number, timeout)
+        connection = connect(timeout, protocol, host=host, port=port)
+        connection.failed_over = False  # a primary that was promoted with data shows that by itself
+        return connection
+
+    return Target(
+        f"shard {number} of {nodes[0][0]}:{nodes[0][1]}/0",
+        ("cluster", *sorted(nodes), number),
+        discover,
+        protocol,
+        replicas=replicas,
+        topology=topology,
+        shard=functools.partial(_shard, topology, nodes, connect, protocol, replicas),
+        number=number,
+    )
 
 
 def _replicas(master: Any, value: Any) -> int | None:
@@ -175,7 +220,7 @@ def numbered(
     return every, [sum(1 << numbers[one.address] for one in masters) for masters in lists]
 
 
-def _from_url(url: str) -> tuple[Any, dict[str, Any], Service | None]:
+def _from_url(url: str) -> tuple[Any, dict[str, Any], Service | None, tuple[Address, ...] | None]:
     with needs("redis", "redis>=5.1"):
         from redis.connection import Connection, SSLConnection, parse_url
 
@@ -183,22 +228,26 @@ def _from_url(url: str) -> tuple[Any, dict[str, Any], Service | None]:
         if url.startswith(scheme):
             url = same + url.removeprefix(scheme)
     try:
-        if not url.startswith((*_SERVER_SCHEMES, *SENTINEL_SCHEMES)):
+        if not url.startswith((*_SERVER_SCHEMES, *SENTINEL_SCHEMES, *CLUSTER_SCHEMES)):
             raise WrongPart("it begins with a space" if url[:1].isspace() else "its scheme is unknown")
         parts = urlsplit(url)
         if "@" in parts.path + parts.fragment or "@" in parts.query.partition("=")[0]:
             raise WrongPart("its password has a character that is not escaped")
         service = parse_sentinel_url(url) if url.startswith(SENTINEL_SCHEMES) else None
-        if service is None:
+        nodes, plain = None, service.url if service else url
+        if url.startswith(CLUSTER_SCHEMES):
+            nodes, plain = parse_cluster_url(url)
+        elif service is None:
             _check_address(parts)
-        _check_options(parts, service)
-        settings = dict(parse_url(service.url if service else url))  # type: ignore[no-untyped-call]
+        _check_options(parts, service is None and nodes is None)
+        settings = dict(parse_url(plain))  # type: ignore[no-untyped-call]
         if "replicas" in parse_qs(parts.query, keep_blank_values=True):
             settings.setdefault("replicas", "")  # redis-py leaves an empty value out
     except ValueError as error:
         raise ConfigError(
             f"masters: {_shown(url)} is no URL of a master{_wrong_part(error)}: use redis://host:port/db, "
-            "rediss://host:port/db (TLS), unix:///path or redis+sentinel://host:port/service/db; "
+            "rediss://host:port/db (TLS), unix:///path, redis+sentinel://host:port/service/db "
+            "or redis+cluster://host:port; "
             "write special characters in a password as %XX"
         ) from None
     connection_class = settings.pop("connection_class", Connection)
@@ -206,7 +255,7 @@ def _from_url(url: str) -> tuple[Any, dict[str, Any], Service | None]:
         settings["driver_info"] = driver_info
     if issubclass(connection_class, SSLConnection):  # redis-py before 6 accepts the certificate of any host
         settings.setdefault("ssl_check_hostname", settings.get("ssl_cert_reqs") != "none")
-    return connection_class, settings, service
+    return connection_class, settings, service, nodes
 
 
 @functools.cache
@@ -227,10 +276,13 @@ def _wrong_part(error: ValueError) -> str:
     return f" (its option {option[1]} has a bad value)" if option else ""
 
 
-def _check_options(parts: SplitResult, service: Service | None) -> None:
-    """Raise WrongPart for an option given twice, of which redis-py uses one, or one that no URL may have."""
+def _check_options(parts: SplitResult, of_server: bool) -> None:
+    """Raise WrongPart for an option given twice, of which redis-py uses one, or one that no URL may have.
+
+    ``of_server``: the URL has the address of the server, so the options must not.
+    """
     options = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
-    if service is None:
+    if of_server:
         address = {"host": parts.hostname, "port": parts.port, "db": parts.path.strip("/")}
         options += [name for name, value in address.items() if value and parts.scheme != "unix"]
     if "connection_class" in options or len(set(options)) < len(options):

@@ -134,7 +134,9 @@ def connect(to: Target, settings: ConnectorSettings, known: Server | None) -> Pr
     with _connect_errors():
         connection, protocol = _connected(to, settings.connect_timeout)
         try:
-            server = probe(connection, protocol, key_prefix)
+            if to.topology is not None:
+                key_prefix = to.topology.own_prefix(to.number, key_prefix)
+            server = probe(connection, protocol, key_prefix, to.topology is not None)
             if server.shared or (known and known.data):
                 server = with_witness(connection, server, key_prefix)
             marker = guard.marker(server, known, getattr(connection, "failed_over", None), key_prefix)

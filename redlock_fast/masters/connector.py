@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from ..algorithm.policy import Policy
 from ..engine.contract import Engine
@@ -38,6 +38,8 @@ from .master import Master
 from .monitor import Monitor
 from .roster import Roster
 from .settings import ConnectorSettings
+from .slot_engine import SlotEngine
+from .topology_watch import TopologyWatch
 
 #: Seconds between two checks of all connections: while replies are owed, and otherwise.
 BUSY_TICK, IDLE_TICK = 0.1, 1.0
@@ -61,9 +63,17 @@ class Connector:
         # The engine must not keep the connector alive: its callback has only the queue.
         wake = functools.partial(self.monitor.wakes.put, None)
         self.engine: Engine = settings.engine_class(len(roster.masters), wake)
+        target = roster.masters[0].target
+        topology = target.topology
+        if topology is not None:
+            self.engine = cast(Engine, SlotEngine(self.engine, topology))
         self.connections: Connections = Connections(self.engine, roster, self.monitor)
         self.electorate: Electorate = Electorate(settings, roster, self.monitor, self.engine)
-        self.dialler: Dialler = Dialler(settings, self.connections, self.electorate)
+        #: None: the masters are servers of their own, or services of Sentinels.
+        self.topology: TopologyWatch | None = None
+        if topology is not None:
+            self.topology = TopologyWatch(target, topology, settings, self.connections, self.electorate)
+        self.dialler: Dialler = Dialler(settings, self.connections, self.electorate, self.topology)
         self._marks = Marks(settings.key_prefix)
         self._patched_by = patched_by()
         check_at_patch(self)
@@ -162,6 +172,8 @@ class Connector:
         paused = now > self._run_by + READ_WITHIN
         busy = False
         due = now + IDLE_TICK
+        if self.topology is not None:
+            due = min(due, self.topology.look(now))
         for number, master in enumerate(self.roster.masters):
             if master.left_at and self._let_leave(number, master, now):
                 continue

@@ -17,6 +17,7 @@ from .master import Master
 from .probe import ConnectError, Flushed, Loading, Refused, Server
 from .sentinel_watch import SentinelWatch
 from .settings import ConnectorSettings
+from .topology_watch import TopologyWatch
 
 #: Seconds between two checks of all connections while a caller waits for a quorum, and connected masters owe
 #: replies.
@@ -26,10 +27,17 @@ URGENT_TICK = 0.01
 class Dialler:
     """Connects the masters of one client."""
 
-    def __init__(self, settings: ConnectorSettings, connections: Connections, electorate: Electorate) -> None:
+    def __init__(
+        self,
+        settings: ConnectorSettings,
+        connections: Connections,
+        electorate: Electorate,
+        topology: TopologyWatch | None = None,
+    ) -> None:
         self._settings = settings
         self._connections = connections
         self._electorate = electorate
+        self._topology = topology
         self._roster = connections.roster
         self._monitor = connections.monitor
         self.sentinels: SentinelWatch = SentinelWatch(settings, connections)
@@ -66,7 +74,8 @@ class Dialler:
         masters, engine = self._roster.masters, self._connections.engine
         states = {n: engine.connection_state(n) for n, one in enumerate(masters) if one.link.attached}
         silent = sum(1 << number for number, state in states.items() if state.lag)
-        enough = self._roster.voters.lists.is_quorum(self._roster.connected() & ~silent)
+        lists = self._roster.voters.lists
+        enough = lists.is_quorum(self._roster.connected() & ~silent) and not (lists.shards and silent)
         if enough and now >= self._forgotten_until:
             return math.inf
         for number in states:
@@ -95,6 +104,8 @@ class Dialler:
         try:
             probed = connect(master.target, settings, master.server if master.guard.known else None)
             try:
+                if self._topology is not None:  # before the first attach: a caller may wait for all shards
+                    self._topology.follow()
                 self._check_fit(master, probed.server)
                 while (duplicate := self._attach_unless_duplicate(number, probed, began_at)) is not None:
                     self._check_distinct(master, duplicate, probed)

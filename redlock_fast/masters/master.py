@@ -42,6 +42,8 @@ class Master:
     def copy_after_fork(self, now: float) -> Master:
         """The same for a child of fork: what is known of the master, without a connection."""
         self.target.calls.after_fork_in_child()
+        if self.target.topology is not None:
+            self.target.topology.after_fork_in_child()
         guard = self.guard.copy()
         if self.link.attached:
             guard.lost_at = now
@@ -50,7 +52,7 @@ class Master:
     def on_connected(self, server: Server, guard: Guard, now: float) -> None:
         """Record the server that was connected, and until when it casts no vote."""
         self.link.connected_at = now
-        self.guard.admit(server, guard, now, self.target.ask_sentinels is not None)
+        self.guard.admit(server, guard, now, self.target.fails_over)
         self.record.learn(server.seen, server.read_at)
         self.unfit = self.duplicate = ""
 

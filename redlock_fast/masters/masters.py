@@ -108,8 +108,10 @@ class Masters:
         def all_tried() -> bool:
             return cannot_connect() or connector.roster.all_tried()
 
-        # A lease on a bare quorum is lost with the first master that fails: give the others a moment.
-        return (quorum, timeout), (all_tried, min(timeout, GRACE))
+        # A lease on a bare quorum is lost with the first master that fails: give the others a moment. Of a
+        # Cluster each name has one shard, and any of them may be asked first.
+        grace = timeout if self.policy.voters.lists.shards else min(timeout, GRACE)
+        return (quorum, timeout), (all_tried, grace)
 
     def end_quorum_wait(self) -> bool:
         """Record that a caller has waited for the first quorum. Returns whether there is a quorum.
@@ -202,9 +204,15 @@ class Masters:
         error = one.tally.error or "no answer yet"  # the first attempt goes on
         return error if one.link.access_refused else f"{text}: {error}"
 
-    def guarded_for(self) -> float:
-        """Seconds until the restart guards leave a quorum of connected masters; 0.0: guards do not matter."""
+    def guarded_for(self, votes: Votes) -> float:
+        """Seconds until the restart guards leave a quorum of connected masters; 0.0: guards do not matter.
+
+        ``votes``: of the exchange that had no quorum. Of a Cluster they show whether the shard was asked.
+        """
         roster, lists = self.connector.roster, self.policy.voters.lists
+        if lists.shards:
+            asked = any(detail != NOT_ASKED for detail in votes.details.values())
+            return 0.0 if asked else max((one.guard.seconds() for one in roster.masters), default=0.0)
         guards = {n: one.guard.seconds() for n, one in enumerate(roster.masters) if one.link.attached}
         return lists.rank(guards) or 0.0 if roster.has_quorum() else 0.0
 

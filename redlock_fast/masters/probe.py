@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from typing import Any, NamedTuple
@@ -14,6 +15,8 @@ from .membership import Seen
 MAX_FACT = 100
 #: A key that shows whether a flush was of this database, on servers with several; its ttl in milliseconds.
 WITNESS, WITNESS_TTL = b"redlock-fast:witness", 30 * 86_400_000
+#: The default of ``cluster-node-timeout``, in milliseconds, for a user that may not ask.
+DEFAULT_NODE_TIMEOUT = 15_000
 #: How often a process executed the commands that remove all keys, in the reply to INFO.
 FLUSHES = re.compile(r"^cmdstat_(?:flushall|flushdb|swapdb):calls=(\d{1,19}),", re.MULTILINE)
 
@@ -105,8 +108,10 @@ def send_commands(connection: Any, commands: list[tuple[bytes | str, ...]]) -> l
     return replies
 
 
-def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
+def probe(connection: Any, protocol: int, key_prefix: bytes, of_cluster: bool = False) -> Server:
     """Ask a server what it is, and try out commands. Raises ConnectError if it cannot be a master.
+
+    ``of_cluster``: it is a primary of a Cluster, which a server of its own must not be.
 
     Raises redis-py's NoPermissionError if this user may not execute SET, because then it can acquire no lock.
     With RESP3, the server notifies of changed watched keys and of flushes from now on.
@@ -124,7 +129,7 @@ def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
             ("INFO", "commandstats"),
             ("CONFIG", "GET", "*append*"),
             ("INFO", "memory"),  # managed services refuse CONFIG, and answer this
-            ("CONFIG", "GET", "min-replicas*"),
+            ("CONFIG", "GET", "cluster-node-timeout" if of_cluster else "min-replicas*"),
             # Tried out on a random key. XX: it is not set.
             (b"SET", key, value, b"XX", b"PX", b"1"),
             (b"DELIFEQ", key, value),
@@ -137,11 +142,16 @@ def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
         raise set_key
     facts, replication, memory = info_of(facts), info_of(replication), info_of(memory)
     replicas = pairs_of(replicas)
-    if "cluster" in (facts.get("redis_mode"), facts.get("server_mode")):
+    if "cluster" in (facts.get("redis_mode"), facts.get("server_mode")) and not of_cluster:
         raise ConnectError(
             "it is a node of a Cluster, which serves some keys only and may fail over without notice; "
-            "a master must be a server of its own, or behind Sentinels"
+            "a master must be a server of its own, or behind Sentinels; a Cluster as the only master has the "
+            "URL redis+cluster://host:port"
         )
+    if of_cluster:
+        # A primary that a partition cuts off from most of the others takes no writes after this time.
+        timeout = _number(replicas.get("cluster-node-timeout", "")) or DEFAULT_NODE_TIMEOUT
+        replicas = {"min-replicas-to-write": "1", "min-replicas-max-lag": str(math.ceil(timeout / 1000))}
     role = (_text(role[0]) if isinstance(role, list) and role else "") or replication.get("role", "")
     if role not in ("master", ""):
         raise ConnectError(f"it is a {role}, not a master: a lock there could vanish with the next write")

@@ -143,8 +143,11 @@ class MasterGuard:
         if not self.known:
             self.first_failure = min(self.first_failure or began, began)
 
-    def admit(self, server: Server, settings: Guard, now: float, behind_sentinels: bool) -> None:
-        """Decide until when the ``server`` that was just connected casts no vote."""
+    def admit(self, server: Server, settings: Guard, now: float, fails_over: bool) -> None:
+        """Decide until when the ``server`` that was just connected casts no vote.
+
+        ``fails_over``: another server may take its place.
+        """
         before = self.server if self.known else None
         kept = before is not None and server.data == before.data != b""
         emptied = before is not None and server.data != before.data != b""
@@ -156,7 +159,7 @@ class MasterGuard:
         reloaded = self.flushed and same_process and not counted
         # A replica that is promoted before it has data does not show that it was one.
         # At the first contact only the marker, in ``server.guarded``, shows when it may have been promoted.
-        failed_over = behind_sentinels and before is not None and server.where != before.where
+        failed_over = fails_over and before is not None and server.where != before.where
         tried = lease_clock() - self.first_failure if self.first_failure else 0.0
         quarantine = settings.quarantine(
             before,

@@ -49,7 +49,7 @@ def parse_sentinel_url(url: str) -> Service:
     login, at, where = parts.netloc.rpartition("@")
     if not name or not where or parts.fragment or not (db or "0").isdecimal():
         raise WrongPart("it needs the address of a Sentinel and a service, and a database is a number")
-    addresses = tuple(map(_address, where.split(",")))
+    addresses = tuple(address_of(text, DEFAULT_PORT) for text in where.split(","))
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     sentinel_login = {FOR_SENTINELS[key]: options.pop(key) for key in list(options) if key in FOR_SENTINELS}
     query = f"?{urlencode(options)}" if options else ""
@@ -57,11 +57,12 @@ def parse_sentinel_url(url: str) -> Service:
     return Service(unquote(name), addresses, f"{scheme}://{login}{at}localhost/{db}{query}", sentinel_login)
 
 
-def _address(text: str) -> tuple[str, int]:
+def address_of(text: str, default_port: int) -> tuple[str, int]:
+    """The host and port in ``text``, a part of a URL. Raises WrongPart."""
     parts = urlsplit(f"//{text}")
     if not parts.hostname:
         raise WrongPart("an address is empty")
-    return parts.hostname, port_of(parts) or DEFAULT_PORT
+    return parts.hostname, port_of(parts) or default_port
 
 
 def port_of(parts: SplitResult) -> int | None:
@@ -129,7 +130,7 @@ class Discovery:
 
         settings: dict[str, Any] = {**self._tls, **self._service.login, "retry": Retry(NoBackoff(), 0)}
         settings |= {"socket_timeout": timeout, "socket_connect_timeout": timeout, "protocol": 2}
-        pool = ConnectionPool(_bounded(self._class, timeout), host=host, port=port, **settings)
+        pool = ConnectionPool(bounded(self._class, timeout), host=host, port=port, **settings)
         name = self._service.name
         asked: Any = Redis(connection_pool=pool)
         finder: Any = Sentinel([])  # type: ignore[no-untyped-call]
@@ -143,7 +144,7 @@ class Discovery:
             pool.disconnect()
 
 
-def _bounded(connection_class: Any, timeout: float) -> Any:
+def bounded(connection_class: Any, timeout: float) -> Any:
     """``connection_class`` on a bounded socket."""
 
     class Bounded(connection_class):  # type: ignore[misc]

@@ -123,6 +123,9 @@ WRITE = Script(
 )
 
 _CACHING = command(b"CLIENT", b"CACHING", b"YES").parts[0]
+_ASKING = command(b"ASKING").parts[0]
+#: What is added to a verb for the command that follows ASKING: see ``with_asking``.
+ASKING = len(Verb)
 
 
 def watching(read: Command, can: Capabilities, watch: int = WATCH_KEY) -> Command:
@@ -133,10 +136,33 @@ def watching(read: Command, can: Capabilities, watch: int = WATCH_KEY) -> Comman
     fallback = watching(read.fallback, can, watch) if read.fallback else None
     if not can.push:
         return read._replace(fallback=fallback, watch=watch)
-    assert isinstance(_CACHING, bytes)
-    first, *others = read.parts
-    parts = (_CACHING + first, *others) if isinstance(first, bytes) else (_CACHING, first, *others)
-    return read._replace(parts=parts, fallback=fallback, leading_replies=1, watch=watch)
+    return _preceded(read, _CACHING)._replace(fallback=fallback, watch=watch)
+
+
+def _preceded(one: Command, by: bytes | int) -> Command:
+    """``one`` after another command, whose reply is ignored."""
+    assert isinstance(by, bytes)
+    first, *others = one.parts
+    parts = (by + first, *others) if isinstance(first, bytes) else (by, first, *others)
+    return one._replace(parts=parts, leading_replies=one.leading_replies + 1)
+
+
+@functools.lru_cache(maxsize=64)
+def with_asking(dialect: Dialect) -> Dialect:
+    """``dialect`` for a node of a Cluster: each verb once more, as the verb and ``ASKING``, after ASKING.
+
+    While a slot moves, its former primary sends requests for keys that it lacks to the next one, which
+    executes them only after ASKING. (A watch cannot follow it: CLIENT CACHING must be the command before.)
+    """
+
+    def asking(one: Command) -> Command:
+        if one.replicas or one.watch:
+            return one._replace(replicas=0)
+        fallback = asking(one.fallback) if one.fallback else None
+        rollback = None if one.rollback_verb is None else one.rollback_verb + ASKING
+        return _preceded(one, _ASKING)._replace(fallback=fallback, rollback_verb=rollback)
+
+    return dialect + tuple(map(asking, dialect))
 
 
 COMPARE_AND_DELETE = Script(
