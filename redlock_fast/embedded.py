@@ -371,8 +371,8 @@ class Cluster(Masters):
         replicas: The number of replicas of each primary.
         node_timeout: Seconds without a reply after which a node counts as failed (``cluster-node-timeout``).
         server: As of [`Masters`][].
-        options: As of [`Masters`][]. Where they name users, also ``--masteruser`` and ``--masterauth``.
-        password: As of [`Masters`][].
+        options: As of [`Masters`][].
+        password: As of [`Masters`][]. Where ``options`` have users, it must be given: the nodes use it, too.
 
     Examples:
         >>> with Cluster(shards=3, replicas=1) as cluster:
@@ -398,6 +398,7 @@ class Cluster(Masters):
             --cluster-replica-validity-factor 0 --repl-diskless-sync-delay 0"""
         count = self._shards * (1 + self._replicas)
         super().__init__(count, server=server, options=(*settings.split(), *options), password=password)
+        self._password = password or self._password
 
     @property
     def url(self) -> str:

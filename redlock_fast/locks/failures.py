@@ -104,8 +104,12 @@ def causes(core: ClientCore, votes: Votes, lists: MasterLists | None = None) -> 
     names = core.masters.connector.roster.names()
     guilty_masters = [n for n, value in enumerate(votes.values) if value in guilty and lists.all >> n & 1]
     errors = [MasterError(names[n], core.masters.cause(n, votes)) for n in guilty_masters]
+    if not lists.shards:
+        return errors
     # The other shards of a Cluster were not asked, because they do not serve the slot.
-    return [one for one in errors if one.cause != NOT_ASKED] if lists.shards else errors
+    found = [one for one in errors if one.cause != NOT_ASKED]
+    down = (one for one in core.masters.connector.roster.masters if not one.link.attached and one.tally.error)
+    return found or [MasterError(one.target.name, one.tally.error) for one in down]
 
 
 def unavailable_error(

@@ -14,8 +14,10 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qs, parse_qsl, unquote, urlsplit
 
 from ..errors import ConfigError, needs
+from ..wire.slots import slot_of
 from ..wire.text import redacted
 from .bounded_calls import BoundedCalls
+from .probe import ConnectError
 from .sentinel import (
     SENTINEL_SCHEMES,
     Discovery,
@@ -100,6 +102,22 @@ class Target:
     def fails_over(self) -> bool:
         """Whether another server may take its place: what Sentinels name, or the nodes of a Cluster."""
         return self.ask_sentinels is not None or self.topology is not None
+
+    def shards(self, timeout: float, key: bytes | None = None) -> list[Target]:
+        """The shards of the Cluster now, or the one that serves ``key``. Raises ConnectError.
+
+        ``timeout``: seconds for each node's reply.
+        """
+        topology, make = self.topology, self.shard
+        assert topology is not None
+        assert make is not None
+        topology.read(timeout)
+        every = [number for number, one in enumerate(topology.shards) if one.where]
+        if key is not None:
+            every = [number for number in every if topology.owned(number, slot_of(key))]
+            if not every:
+                raise ConnectError(f"no primary serves slot {slot_of(key)}")
+        return [make(number) for number in every]
 
     @property
     def database(self) -> str:

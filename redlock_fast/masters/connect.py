@@ -23,12 +23,13 @@ from ..wire.dialect import (
     RestartMarker,
     dialect,
 )
-from ..wire.resp import ProtocolError, without_arguments
+from ..wire.resp import ProtocolError
 from ..wire.text import clean
 from .address import Target
 from .bounded_socket import Pushed, connect_bounded
+from .connect_errors import connect_error
 from .membership import record_key, seen
-from .probe import ConnectError, Flushed, Loading, Refused, Server, probe, send_commands, with_witness
+from .probe import ConnectError, Flushed, Server, probe, send_commands, with_witness
 from .settings import ConnectorSettings
 
 #: A connection and its login take at most so many timeouts: several addresses, TLS, a few replies; and the
@@ -36,14 +37,10 @@ from .settings import ConnectorSettings
 ATTEMPT_TIMEOUTS = 10
 #: The longest WAIT for replicas, in milliseconds.
 MAX_WAIT = 1000
-#: Characters of an error.
-MAX_TEXT = 500
 #: Options that name files, by the attribute of a connection of redis-py that has the path.
 FILE_OPTIONS = {
     "ca_certs": "ssl_ca_certs", "ca_path": "ssl_ca_path", "certfile": "ssl_certfile", "keyfile": "ssl_keyfile"
 }  # fmt: skip
-#: Parts of the texts of servers that refuse a login, and the codes of these replies.
-REFUSALS = {"authentica": "NOAUTH", "username-password": "WRONGPASS", "username or password": "WRONGPASS"}
 
 
 class ProbedConnection:
@@ -102,15 +99,7 @@ def _connect_errors() -> Iterator[None]:
     except ProtocolError as error:
         raise ConnectError(f"{PROTOCOL_ERROR}: {error}") from None
     except Exception as error:
-        raise _connect_error(error) from None
-
-
-def _connect_error(error: Exception, where: str = "") -> ConnectError:
-    from redis.exceptions import AuthenticationError, BusyLoadingError, NoPermissionError
-
-    refused = isinstance(error, (AuthenticationError, NoPermissionError))
-    kind = Refused if refused else Loading if isinstance(error, BusyLoadingError) else ConnectError
-    return kind(error_text(error) + where)
+        raise connect_error(error) from None
 
 
 def acknowledgement(replicas: int, node_timeout: float, key_prefix: bytes) -> Acknowledgement:
@@ -157,25 +146,6 @@ def connect(to: Target, settings: ConnectorSettings, known: Server | None) -> Pr
             raise
 
 
-def error_text(error: BaseException) -> str:
-    """The text of an exception of redis-py, without secrets. A refusal of this user begins with its code."""
-    text = clean(without_arguments(str(error)), MAX_TEXT) or type(error).__name__
-    code = _refusal_code(error, text)
-    return text if text.startswith(code) else f"{code} {text}"
-
-
-def _refusal_code(error: BaseException, text: str) -> str:
-    """The code that redis-py cuts off the text of a refusal; "" for other errors."""
-    from redis.exceptions import AuthenticationError, NoPermissionError
-
-    if isinstance(error, NoPermissionError):
-        return "NOPERM"
-    if not isinstance(error, AuthenticationError):
-        return ""
-    # Only newer versions of redis-py keep the code. The texts are those of Redis and Valkey.
-    return next((code for part, code in REFUSALS.items() if part in text.lower()), "")
-
-
 def _connected(to: Target, timeout: float) -> tuple[Any, int]:
     """A connection with RESP3, or with RESP2 if the server has no HELLO."""
     from redis.exceptions import ResponseError
@@ -211,7 +181,7 @@ def _connection_of(to: Target, timeout: float, protocol: int) -> Any:
         connection.disconnect()
         no_file = isinstance(error.__context__, FileNotFoundError | PermissionError)
         if no_file and isinstance(error, Exception):
-            raise _connect_error(error, _unreadable_files(connection)) from None
+            raise connect_error(error, _unreadable_files(connection)) from None
         raise
     return connection
 
@@ -255,7 +225,7 @@ def _prepared(
         return server
     left = replies[-1]
     if isinstance(left, Exception) and by_marker:
-        raise _connect_error(left, f" (restart_guard='marker' needs its key {clean(marker.key)!r})")
+        raise connect_error(left, f" (restart_guard='marker' needs its key {clean(marker.key)!r})")
     if isinstance(left, Exception):
         left = marker.wait
     return server._replace(guarded=left / 1000)

@@ -9,7 +9,8 @@ from typing import Any
 from ..algorithm.policy import lease_clock
 from ..engine.signals import restore_signals
 from ..engine.threads import start_thread
-from .connect import ProbedConnection, connect, error_text
+from .connect import ProbedConnection, connect
+from .connect_errors import error_text
 from .connections import Connections
 from .electorate import Electorate
 from .identity import is_same_server

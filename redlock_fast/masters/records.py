@@ -18,7 +18,8 @@ from ..engine.contract import Engine, Request, Wait
 from ..telemetry import EventLog, log_error
 from ..wire.commands import Verb
 from .address import Target
-from .connect import connection_of, error_text
+from .connect import connection_of
+from .connect_errors import error_text
 from .known_record import KnownRecord
 from .list_check import ListCheck
 from .list_texts import LOST, PASSING

@@ -62,6 +62,10 @@ class Guard(NamedTuple):
         wait = round((self.max_ttl + stops_after(server.lag)) * 1000)
         return RestartMarker(name, wait, key_prefix + MARKER)
 
+    def silence(self, lag: float) -> float:
+        """Seconds for which a master casts no vote after it was promoted. ``lag``: as of its server."""
+        return 0.0 if self.mode == "off" else self.max_ttl + stops_after(lag)
+
     def kept_out(self, uptime: float, durable: bool) -> float:
         """Seconds for which clients that ran before a master was started may still keep it out of votes.
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ..engine.contract import Batch, BatchVotes, Engine, Quorums, Request, Votes, Wait
+from ..engine.contract import Engine, Wait
+from ..engine.messages import Batch, BatchVotes, Quorums, Request, Votes
 from ..wire.commands import Dialect, Verb
 from ..wire.dialect import ASKING, KEYS, with_asking
 from ..wire.slots import slot_of
@@ -21,6 +22,16 @@ from .topology import Topology
 #: How often one request is asked again: a slot may move while the topology is read.
 MAX_REDIRECTS = 5
 OF_SEVERAL_KEYS = frozenset(map(int, (Verb.ACQUIRE_ALL, Verb.RELEASE_ALL)))
+#: The verbs that give a lease to a token that has none yet.
+GRANTS = frozenset(
+    map(
+        int,
+        (
+            *(Verb.ACQUIRE, Verb.FENCE, Verb.RW_READ, Verb.RW_WRITE),
+            *(Verb.SLOT_ACQUIRE, Verb.ACQUIRE_ALL, Verb.FAIR),
+        ),
+    )
+)
 WATCHES = frozenset(map(int, (Verb.WATCH, Verb.RW_WATCH, Verb.SLOT_WATCH)))
 
 Requests = Sequence[Request] | Batch
@@ -33,8 +44,8 @@ class SlotEngine:
     def __init__(self, engine: Engine, topology: Topology) -> None:
         self._engine = engine
         self._topology = topology
-        self.flush = engine.flush
-        self.next_timeout = engine.next_timeout
+        self.flush: Callable[[], None] = engine.flush
+        self.next_timeout: Callable[[], float | None] = engine.next_timeout
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
@@ -53,8 +64,8 @@ class SlotEngine:
         end = time.monotonic() + timeout
         answers: Any = self._engine.exchange(self._routed(requests), need, timeout, wait, stall)
         for _ in range(MAX_REDIRECTS * bool(need)):
-            again = self._redirects(requests, answers)
-            left = end - time.monotonic()
+            again = None if _is_decided(answers) else self._redirects(requests, answers)
+            left = end - time.monotonic() if again else 0.0
             if not again or left <= 0:
                 break
             _put(answers, again, self._engine.exchange(list(again.values()), need, left, wait, stall))
@@ -82,38 +93,64 @@ class SlotEngine:
 
     def on_ready(self) -> list[tuple[object, Any]]:
         """As of the engine. What is to be asked again is submitted, and returned by a later call."""
-        ready, submitted = [], False
+        ready: list[tuple[object, Any]] = []
+        submitted = False
         for context, answers in self._engine.on_ready():
-            asked: Any = context
+            asked = context
+            assert isinstance(asked, _Asked)
             if asked.again:
                 _put(asked.answers, asked.again, answers)
-            else:
-                asked.answers = answers
-            asked.again = self._redirects(asked.requests, asked.answers)
-            asked.redirects += 1
-            left = asked.end - time.monotonic()
-            if asked.again and left > 0 and asked.redirects <= MAX_REDIRECTS:
-                requests = list(asked.again.values())
-                asked.ticket = self._engine.submit(requests, asked.need, left, asked.wait, asked.stall, asked)
+                answers = asked.answers
+            again = None if _is_decided(answers) else self._redirects(asked.requests, answers)
+            if again and self._ask_again(asked, again, answers):
                 submitted = True
             else:
-                ready.append((asked.context, asked.answers))
+                ready.append((asked.context, answers))
         if submitted:
             self._engine.flush()
         return ready
 
+    def _ask_again(self, asked: _Asked, again: dict[int, Request], answers: Answers) -> bool:
+        """Submit the requests ``again``, if there is time. Returns whether that is so."""
+        left = asked.end - time.monotonic()
+        if left <= 0 or asked.redirects == MAX_REDIRECTS:
+            return False
+        asked.again, asked.answers, asked.redirects = again, answers, asked.redirects + 1
+        requests = list(again.values())
+        asked.ticket = self._engine.submit(requests, asked.need, left, asked.wait, asked.stall, asked)
+        return True
+
     # --- where a request goes ---
 
     def _routed(self, requests: Requests) -> Requests:
-        """The same requests, each to the shard that serves its slot, if it may be asked."""
+        """The same requests, each to the shard that serves its slot.
+
+        A request that must arrive goes there in any case: a key moves with its slot, so that shard has it.
+        Any other goes only where it may go: a shard under a restart guard has no vote, and a slot that has
+        left such a shard grants nothing.
+        """
         if isinstance(requests, Batch):
             return self._routed_batch(requests)
-        owners = self._topology.owners
-        return [_to(one, owners[slot_of(_key(one))]) for one in requests]
+        topology, routed = self._topology, []
+        owners = topology.owners
+        for one in requests:
+            slot = slot_of(_key(one) if one.verb in OF_SEVERAL_KEYS else one.args[0])
+            masters = owners[slot]
+            if not one.resend_for:
+                masters &= one.masters
+                if topology.suspects and one.verb in GRANTS and not topology.grants(slot):
+                    masters = 0
+            request = Request(one.verb, one.args, masters, one.resend_for)
+            request.awaited = one.awaited
+            routed.append(request)
+        return routed
 
     def _routed_batch(self, batch: Batch) -> Batch:
-        owners, keys = self._topology.owners, batch.args[0]
-        served = [owners[slot_of(key)] for key in (keys if isinstance(keys, list) else [keys] * batch.count)]
+        topology, keys = self._topology, batch.args[0]
+        slots = [slot_of(key) for key in (keys if isinstance(keys, list) else [keys] * batch.count)]
+        served = [topology.owners[slot] for slot in slots]
+        if topology.suspects and batch.verb in GRANTS:
+            served = [topology.owners[slot] * topology.grants(slot) for slot in slots]
         masters = batch.masters if isinstance(batch.masters, list) else [batch.masters] * batch.count
         if not batch.resend_for:
             served = [owner & allowed for owner, allowed in zip(served, masters, strict=True)]
@@ -153,8 +190,12 @@ class SlotEngine:
             self._topology.doubt()
         if number is None or (code == "ASK" and request.verb in WATCHES):
             return None
-        again = _to(request, 1 << number, ASKING * (code == "ASK"))
-        return again if again.masters else None
+        if not (request.resend_for or request.masters >> number & 1):
+            return None
+        if request.verb in GRANTS and not self._topology.grants(slot_of(_key(request))):
+            return None
+        verb = request.verb + ASKING * (code == "ASK")
+        return Request(verb, request.args, 1 << number, request.resend_for)
 
 
 class _Asked:
@@ -182,8 +223,12 @@ class _Asked:
         stall: float,
         context: object,
     ) -> None:
-        self.requests, self.need, self.end = requests, need, end
-        self.wait, self.stall, self.context = wait, stall, context
+        self.requests: Requests = requests
+        self.need: int | Quorums = need
+        self.end: float = end
+        self.wait: int = wait
+        self.stall: float = stall
+        self.context: object = context
         self.again: dict[int, Request] = {}
         self.answers: Any = None
         self.redirects: int = 0
@@ -198,16 +243,12 @@ def _key(request: Request) -> bytes:
     return request.args[0]
 
 
-def _to(request: Request, owner: int, asking: int = 0) -> Request:
-    """``request`` for the shard of the mask ``owner``.
-
-    A request that must arrive goes there in any case: a key moves with its slot, so that shard has it. Any
-    other goes only where it may go: a shard under a restart guard has no vote.
-    """
-    masters = owner if request.resend_for else request.masters & owner
-    routed = Request(request.verb + asking, request.args, masters, request.resend_for)
-    routed.awaited = request.awaited
-    return routed
+def _is_decided(answers: Any) -> bool:
+    """Whether the answer is that of one request, which a shard has executed."""
+    if type(answers) is not list or len(answers) != 1:
+        return False
+    votes = answers[0]
+    return bool(votes.granted or votes.refused)
 
 
 def _put(answers: Any, again: dict[int, Request], new: Any) -> None:

@@ -17,18 +17,17 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from ..engine.contract import MAX_MASTERS
-from ..wire.resp import without_arguments
 from ..wire.slots import SLOTS, slot_of, tag_in
-from ..wire.text import clean
-from .probe import ConnectError, info_of, send_commands
+from .connect_errors import connect_error
+from .probe import ConnectError, Refused, info_of, send_commands
 from .sentinel import WrongPart, address_of, bounded
 
 CLUSTER_SCHEMES = ("redis+cluster://", "rediss+cluster://")
 DEFAULT_PORT = 6379
 #: Seconds for which an answer is good enough for another shard that is dialled meanwhile.
 FRESH = 0.1
-#: Characters of the error of one node, and how many nodes an error names.
-MAX_NODE_TEXT, MAX_NODES_NAMED = 100, 5
+#: How many nodes an error names.
+MAX_NODES_NAMED = 5
 
 Address = tuple[str, int]
 
@@ -62,19 +61,22 @@ class Shard:
     """One shard. ``where``: its primary; None: it serves no slot now. ``id``, ``members``: of its nodes.
 
     ``tag``: a hash tag of one of its slots: keys of this library that belong to its primary, such as the
-    marker, have it.
+    marker, have it. ``silent_until``: until when it may lack keys, by the monotonic clock.
     """
 
     where: Address | None = None
     id: str = ""
     members: frozenset[str] = field(default_factory=frozenset)
     tag: bytes = b""
+    silent_until: float = 0.0
 
 
 class Topology:
     """What a client knows of one Cluster. ``connect``: makes a connection of redis-py to an address.
 
     ``owners``: for each slot the bit mask of its shard's number, 0 if none serves it. ``shards``: by number.
+    ``silence``: seconds for which a promoted primary may lack keys. ``suspects``: by slot, until when nothing
+    is granted there, because the slot came from a shard that may have lacked its keys.
     ``stale``: whether a reply of a node has contradicted it. ``on_stale``: is called then, and must be quick.
     """
 
@@ -91,6 +93,8 @@ class Topology:
         self._mutex = threading.Lock()
         self.owners: list[int] = [0] * SLOTS
         self.shards: list[Shard] = [Shard()]
+        self.silence: float = 0.0
+        self.suspects: dict[int, float] = {}
         self.stale: bool = False
         self.on_stale: Callable[[], None] | None = None
 
@@ -125,9 +129,26 @@ class Topology:
         """A node says that the primary at ``where`` serves ``slot``. Returns its number, if that is known."""
         number = self.number_at(where)
         if number is not None:
+            self._suspect(slot, 1 << number)
             self.owners[slot] = 1 << number
         self.doubt()
         return number
+
+    def _suspect(self, slot: int, owner: int) -> None:
+        """Note that ``slot`` may come without its keys: the guard of its former shard goes with it."""
+        former = self.owners[slot]
+        if former and former != owner:
+            until = self.shards[former.bit_length() - 1].silent_until
+            if until > time.monotonic():
+                self.suspects[slot] = max(until, self.suspects.get(slot, 0.0))
+
+    def grants(self, slot: int) -> bool:
+        """Whether the shard of ``slot`` may grant what it does not have."""
+        until = self.suspects.get(slot, 0.0)
+        if until and until <= time.monotonic():
+            self.suspects.pop(slot, None)
+            return True
+        return not until
 
     def doubt(self) -> None:
         """A node has contradicted what is known: it is read again soon."""
@@ -166,14 +187,15 @@ class Topology:
                 try:
                     epoch, primaries = self._ask(where, timeout)
                 except Exception as error:  # redis-py raises many kinds for replies that it does not expect
-                    text = clean(without_arguments(str(error)), MAX_NODE_TEXT)
-                    errors.append(f"{where[0]}:{where[1]}: {text or type(error).__name__}")
+                    errors.append(connect_error(error, f" ({where[0]}:{where[1]})"))
                     continue
                 behind.append((epoch, primaries))
                 if epoch >= self._epoch:
                     break
             if not behind:
-                raise ConnectError(f"no node of the Cluster answers: {'; '.join(errors[:MAX_NODES_NAMED])}")
+                refusals = (one for one in errors if isinstance(one, Refused))
+                named = "; ".join(map(str, errors[:MAX_NODES_NAMED]))
+                raise next(refusals, ConnectError(f"no node of the Cluster answers: {named}"))
             self._epoch, primaries = max(behind, key=lambda answer: answer[0])
             self._adopt(primaries)
             self._read_at, self.stale = time.monotonic(), False
@@ -218,13 +240,20 @@ class Topology:
             self.shards[number].id = one.id
             numbers[number] = one
         owners = [0] * SLOTS
+        for number, now in numbers.items():
+            shard = self.shards[number]
+            if shard.where is not None and shard.id != now.id:
+                shard.silent_until = time.monotonic() + self.silence
+        told_of = frozenset[str]().union(*(one.members for one in primaries))
         for number, shard in enumerate(self.shards):
-            now = numbers.get(number)
-            shard.where = now.where if now else None
-            if now is not None:
-                shard.id, shard.members = now.id, now.members
-                for slot in now.slots:
+            primary = numbers.get(number)
+            shard.where = primary.where if primary else None
+            if primary is not None:
+                # A node that is down is not told of. It may come back, and be promoted.
+                shard.id, shard.members = primary.id, (shard.members - told_of) | primary.members
+                for slot in primary.slots:
                     owners[slot] = 1 << number
+                    self._suspect(slot, 1 << number)
         self.owners = owners
         told = [where for one in primaries for where in one.nodes]
         self._nodes = tuple(dict.fromkeys((*told, *self._named)))

@@ -41,6 +41,7 @@ class TopologyWatch:
         self._target = target
         self._topology = topology
         self._timeout = settings.connect_timeout
+        self._guard = settings.guard
         self._interval = settings.guard.max_ttl / 4  # as of the Sentinel watch
         self._connections = connections
         self._electorate = electorate
@@ -96,8 +97,11 @@ class TopologyWatch:
                 roster.masters += [Master(self._target.shard(number)) for number in new]
                 roster.voters.mask |= mask_of(new)
                 self._electorate.apply(MasterLists(count, serving, shards=True))
+            lag = max(master.server.lag for master in roster.masters)
+            self._topology.silence = self._guard.silence(lag)
             for number, master in enumerate(roster.masters):
-                where = shards[number].where
+                shard, where = shards[number], shards[number].where
+                shard.silent_until = max(shard.silent_until, master.guard.until)
                 if not master.link.attached or where is None:
                     continue
                 if master.server.where != where:

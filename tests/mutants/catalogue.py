@@ -91,7 +91,7 @@ ALGORITHM = [
             "return votes.refused + votes.faulty >= self",
         ),
         ("impossible-without-faults", "return votes.refused + votes.faulty >", "return votes.refused >"),
-        ("list-counted-as-numbers", "if masks == (everyone,) else 0", "if len(masks) == 1 else 0"),
+        ("list-counted-as-numbers", "if shards or masks == (everyone,) else 0", "if len(masks) == 1 else 0"),
         ("rest-of-one-list", "Quorums(missing) if missing", "Quorums(missing[:1]) if missing"),
     ),
     *of(

@@ -11,7 +11,8 @@ from redis.exceptions import AuthenticationError, NoPermissionError, ResponseErr
 from redlock_fast.masters import connect as module
 from redlock_fast.masters.address import Target
 from redlock_fast.masters.bounded_socket import Pushed
-from redlock_fast.masters.connect import MAX_TEXT, acknowledgement, connect, error_text
+from redlock_fast.masters.connect import acknowledgement, connect
+from redlock_fast.masters.connect_errors import MAX_TEXT, error_text
 from redlock_fast.masters.probe import ConnectError, Flushed, Refused, Server
 from redlock_fast.masters.restart_guard import Guard
 from redlock_fast.masters.settings import ConnectorSettings
@@ -73,7 +74,9 @@ class World:
         self.made.append(Connection(protocol, self.fails.get(protocol), self.replies))
         return self.made[-1]
 
-    def _probe(self, connection: Connection, protocol: int, key_prefix: bytes) -> Server:
+    def _probe(
+        self, connection: Connection, protocol: int, key_prefix: bytes, of_cluster: bool = False
+    ) -> Server:
         if isinstance(self.server, Exception):
             raise self.server
         return self.server._replace(protocol=protocol)

@@ -44,6 +44,8 @@ ELSEWHERE = {
     "unit/masters/test_restart_guard.py": ("masters/master",),
     "unit/masters/test_records.py": ("masters/known_record", "masters/no_vote"),
     "real/masters/test_sentinel.py": ("masters/sentinel_watch",),
+    "real/masters/test_cluster.py": ("masters/slot_engine", "masters/topology_watch"),
+    "unit/masters/test_connect.py": ("masters/connect_errors",),
     "unit/locks/test_config.py": ("locks/client_base", "locks/client_core", "locks/failures"),
     "real/locks/test_single_run.py": ("algorithm/refusals",),
     "real/locks/test_many.py": ("locks/batch_state",),
