@@ -29,8 +29,9 @@ def run(options: argparse.Namespace) -> int:
     """Break the lock. Returns 0 if no quorum has it, 1 if nothing was broken, 69 without a quorum."""
     if not options.yes and (options.json or not sys.stdin.isatty()):
         raise ConfigError("give --yes: break asks for a confirmation on a terminal only, and not with --json")
-    reading = load(options).reading()
-    key, need = key_of(reading.prefix, os.fsencode(options.name)), reading.need
+    name = os.fsencode(options.name)
+    reading = load(options).reading(name)
+    key, need = key_of(reading.prefix, name), reading.need
     with Servers(reading.targets, reading.timeout) as servers:
         seconds = options.timeout + reading.timeout
         found = find(servers, key, reading.prefix, reading.quorums, seconds)

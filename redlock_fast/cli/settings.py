@@ -7,12 +7,13 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..algorithm.keys import prefix_of
+from ..algorithm.keys import key_of, prefix_of
 from ..algorithm.quorum import quorum
-from ..errors import ConfigError
+from ..errors import ConfigError, MasterError, QuorumUnavailable
 from ..locks.config import check_masters, number
 from ..locks.environment import CONFIG, MASTERS, from_environment, split_urls
 from ..masters.address import Target
+from ..masters.probe import ConnectError
 
 #: The new list of ``redlock-fast masters``.
 NEW_MASTERS = "REDLOCK_FAST_NEW_MASTERS"
@@ -26,7 +27,10 @@ CONNECT_TIMEOUT = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a command needs that reads masters itself. ``timeout``: seconds for a connection or a reply."""
+    """What a command needs that reads masters itself. ``timeout``: seconds for a connection or a reply.
+
+    ``need``: how many of ``targets`` must answer: a quorum, or every shard of a Cluster.
+    """
 
     targets: list[Target]
     need: int
@@ -35,8 +39,8 @@ class Reading:
 
     @property
     def quorums(self) -> list[tuple[int, int]]:
-        """One list of all masters, and the size of its quorum."""
-        return [((1 << len(self.targets)) - 1, self.need)]
+        """One list of all masters, and how many of them must have a lock."""
+        return [((1 << len(self.targets)) - 1, 1 if self.targets[0].topology else self.need)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +54,23 @@ class Settings:
         """All arguments for a client; ``defaults`` are used for options that were not given."""
         return {"masters": self.masters, **defaults, **self.options}
 
-    def reading(self) -> Reading:
-        """Raises ConfigError for options that no client would take."""
+    def reading(self, name: bytes | None = None) -> Reading:
+        """What reads all locks, or the lock ``name`` only.
+
+        Raises ConfigError for options that no client would take, and QuorumUnavailable if no node of a
+        Cluster answers.
+        """
         targets = check_masters(self.masters)
         prefix = prefix_of(self.options.get("key_prefix", ""))
         timeout = number("connect_timeout", self.options.get("connect_timeout", CONNECT_TIMEOUT), above=0.0)
+        if targets[0].topology is not None:
+            key = None if name is None else key_of(prefix, name)
+            try:
+                targets = targets[0].shards(timeout, key)
+            except ConnectError as error:
+                cause = MasterError(targets[0].name, str(error))
+                raise QuorumUnavailable(str(error), [cause], resource="", reason="unavailable") from None
+            return Reading(targets, len(targets), prefix, timeout)
         return Reading(targets, quorum(len(targets)), prefix, timeout)
 
 

@@ -17,7 +17,7 @@ from ..algorithm.keys import MAX_SLOTS, encoded
 from ..algorithm.tokens import owner_of
 from ..errors import ConfigError, MasterError, QuorumUnavailable
 from ..masters.marks import MARK_KEY
-from ..masters.probe import WITNESS
+from ..masters.probe import WITNESS, ConnectError
 from ..wire.dialect import MARKER
 from ..wire.text import quoted
 from .client_core import ClientCore
@@ -25,6 +25,7 @@ from .config import check_integer, number
 from .options import Resource
 
 if TYPE_CHECKING:
+    from ..masters.address import Target
     from ..masters.key_scan import Found, Server, Servers
 
 #: A key that is derived from the name of a lock, and what a token in it is (see ``algorithm/keys.py``).
@@ -93,7 +94,7 @@ def list_holders(core: ClientCore, prefix: Resource, limit: int, timeout: float)
 def inspect_lock(core: ClientCore, resource: Resource, timeout: float) -> list[Holder]:
     """``FastRedlock.inspect``."""
     key = core.check_key(resource)
-    with _asking(core, resource, timeout) as (servers, quorums, seconds):
+    with _asking(core, resource, timeout, key) as (servers, quorums, seconds):
         found = find(servers, key, core.key_prefix, quorums, seconds)
         _check_answers(servers, quorums, resource)
         return found
@@ -102,7 +103,7 @@ def inspect_lock(core: ClientCore, resource: Resource, timeout: float) -> list[H
 def break_lock(core: ClientCore, resource: Resource, timeout: float) -> list[Holder]:
     """``FastRedlock.break_lock``."""
     key = core.check_key(resource)
-    with _asking(core, resource, timeout) as (servers, quorums, seconds):
+    with _asking(core, resource, timeout, key) as (servers, quorums, seconds):
         found = find(servers, key, core.key_prefix, quorums, seconds)
         _check_answers(servers, quorums, resource)
         left = delete(servers, key, found, quorums, seconds)
@@ -114,9 +115,12 @@ def break_lock(core: ClientCore, resource: Resource, timeout: float) -> list[Hol
 
 @contextlib.contextmanager
 def _asking(
-    core: ClientCore, resource: Resource, timeout: float
+    core: ClientCore, resource: Resource, timeout: float, key: bytes | None = None
 ) -> Iterator[tuple[Servers, Quorums, float]]:
-    """The masters of a client to be asked, their quorums, and the checked ``timeout``."""
+    """The masters of a client to be asked, their quorums, and the checked ``timeout``.
+
+    ``key``: of the lock that they are asked about; None: about all. Of a Cluster one shard has it.
+    """
     from ..masters.key_scan import Servers  # late: few programs need it, and its threads
 
     seconds = number("timeout", timeout, above=0.0)
@@ -127,8 +131,24 @@ def _asking(
         (sum(1 << place for place, master in enumerate(asked) if own >> master & 1), need)
         for own, need in lists.lists
     ]
+    if lists.shards:
+        targets = _shards(core, asked[0].target, resource, key)
+        with Servers(targets, core.connect_timeout) as servers:
+            yield servers, [(1 << place, 1) for place in range(len(targets))], seconds
+        return
     with Servers([master.target for master in asked.values()], core.connect_timeout) as servers:
         yield servers, quorums, seconds
+
+
+def _shards(core: ClientCore, cluster: Target, resource: Resource, key: bytes | None) -> list[Target]:
+    """The shards of a Cluster to be asked. Raises QuorumUnavailable."""
+    try:
+        return cluster.shards(core.connect_timeout, key)
+    except ConnectError as error:
+        causes = [MasterError(cluster.name, str(error))]
+        raise QuorumUnavailable(
+            f"{quoted(resource)}: {error}", causes, resource=resource, reason="unavailable"
+        ) from None
 
 
 def _check_answers(servers: Servers, quorums: Quorums, resource: Resource) -> None:

@@ -30,6 +30,11 @@ def run(options: argparse.Namespace) -> int:
     if options.phase and options.action not in ("finish", "abort"):
         raise ConfigError(f"{options.action} has no --phase: finish and abort have one")
     settings = load(options)
+    if any("+cluster://" in url for url in settings.masters):
+        raise ConfigError(
+            "masters: a Cluster has no list of masters that this command could change or show: its nodes "
+            "know their primaries; `redlock-fast status` shows them"
+        )
     if options.action == "restore":
         return restore(options, settings)
     if options.action == "status" and not has_new_masters(options):
