@@ -52,6 +52,7 @@ QUESTIONS = {
     "redisson": ["redlock-safety.html#redisson-deprecated-its-redlock"],
     "logging": ["logging.html"],
     "gevent": ["runtimes.html#gevent"],
+    "redis cluster": ["cluster.html", "faq.html#does-it-work-with-redis-cluster"],
     "kubernetes": ["changing-masters.html#in-kubernetes"],
 }
 
