@@ -106,6 +106,7 @@ class SlotEngine:
                 submitted = True
             else:
                 ready.append((asked.context, answers))
+                asked.context = None  # it refers to the ticket
         if submitted:
             self._engine.flush()
         return ready
