@@ -85,7 +85,7 @@ class SimulatedMasters:
         """None refuses this user."""
         return {}
 
-    def guarded_for(self) -> float:
+    def guarded_for(self, votes: Votes) -> float:
         return 0.0
 
     def check_open(self) -> None:
