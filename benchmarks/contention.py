@@ -57,6 +57,7 @@ OTHERS = frozenset(
 KINDS: dict[str, Callable[[Any, int], Any]] = {
     "plain": lambda client, number: client.lock(KEY, TTL),
     "fair": lambda client, number: client.lock(KEY, TTL, fair=True),
+    "fenced": lambda client, number: client.lock(KEY, TTL, fencing=True),
     "write lock": lambda client, number: client.rwlock(KEY, TTL).write(),
     "rwlock, half readers": lambda client, number: (
         client.rwlock(KEY, TTL).write() if number % 2 else client.rwlock(KEY, TTL).read()
