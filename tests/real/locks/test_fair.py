@@ -246,7 +246,9 @@ def test_callers_that_begin_together_share_one_place(
     async def main() -> None:
         nonlocal most
         async with aclient(masters, wait=wait) as c:
-            async with c.lock("r", TTL):
+            await c.connect()
+            await until(lambda: all(one.state == "connected" for one in c.health()), "all are connected")
+            async with c.lock("r", TTL):  # a master that it does not ask grants the others, and has no queue
                 tasks = [asyncio.create_task(c.lock("r", TTL, fair=True).acquire()) for _ in range(20)]
                 await until(
                     lambda: sum(map(len, core_of(c).policy.local_queue.waiting.values())) == 20, "all wait"
