@@ -28,13 +28,15 @@ from .locks.inspection import Holder
 from .locks.rlock import RLock
 from .masters.health import MasterHealth
 from .masters.stats import Stats
-from .threads.client import FastRedlock, Lock
+from .threads.client import FastRedlock
 from .threads.leader import Leader
+from .threads.lock import Lock
 from .threads.single_run import SingleRun
 
 if _typing.TYPE_CHECKING:
-    from .aio.client import AsyncFastRedlock, AsyncLock
+    from .aio.client import AsyncFastRedlock
     from .aio.leader import AsyncLeader
+    from .aio.lock import AsyncLock
     from .aio.rlock import AsyncRLock
     from .aio.single_run import AsyncSingleRun
     from .sharded.clients import AsyncShardedRedlock, ShardedRedlock
@@ -43,7 +45,7 @@ if _typing.TYPE_CHECKING:
 _LATER = {
     "AsyncFastRedlock": "aio",
     "AsyncLeader": "aio.leader",
-    "AsyncLock": "aio",
+    "AsyncLock": "aio.lock",
     "AsyncRLock": "aio.rlock",
     "AsyncShardedRedlock": "sharded",
     "AsyncSingleRun": "aio.single_run",

@@ -1,5 +1,6 @@
 """The asyncio client."""
 
-from .client import AsyncFastRedlock, AsyncLock
+from .client import AsyncFastRedlock
+from .lock import AsyncLock
 
 __all__ = ["AsyncFastRedlock", "AsyncLock"]

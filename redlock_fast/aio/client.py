@@ -1,25 +1,22 @@
-"""AsyncFastRedlock and AsyncLock: the client for asyncio."""
+"""AsyncFastRedlock: the client for asyncio."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from ..algorithm import procedures
 from ..algorithm.batch import UnfinishedBatch
 from ..algorithm.lock_kind import LockKind
 from ..algorithm.operation import Procedure
-from ..locks.bodies import Body
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_kind_options, check_options, refuse_unknown
 from ..locks.decorated import check_async
-from ..locks.dev_mode import DEV_MODE, warn_of_held
 from ..locks.failures import is_locked
 from ..locks.inspection import Holder, break_lock, inspect_lock, list_holders
-from ..locks.lock_state import LockState, plain_lock
+from ..locks.lock_state import plain_lock
 from ..locks.many import AcquireMany, ReleaseMany, new_extend_many
 from ..locks.multilock import multi_lock_kind
 from ..locks.options import (
@@ -32,141 +29,20 @@ from ..locks.options import (
     Resource,
     ResourceOf,
 )
-from ..locks.procedures import drop_lock, entered, new_extend, validity_of
-from ..locks.rwlock import ReadWriteLock, new_downgrade
+from ..locks.rwlock import ReadWriteLock
 from ..locks.semaphore import semaphore_kind
 from ..locks.single_run import SINGLE_RUN_REFUSES
 from .core import LoopCore
-from .driver import acquire, release, run, send_now
+from .driver import acquire, run
 from .leader import AsyncLeader
-from .renewal import AsyncLossEvent, BodyTask, loop_auto_extension
-from .rlock import AsyncRLock, TaskOwner, TaskReference, task_reference
+from .lock import AsyncLock
+from .renewal import loop_auto_extension
+from .rlock import AsyncRLock, TaskOwner
 from .single_run import AsyncSingleRun
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
-
-
-class AsyncLock(LockState):
-    """A distributed lock on one resource, made by [`AsyncFastRedlock.lock`][].
-
-    The object, not a task, holds the lock, by a random token. Use one object for each holder. All times are
-    in seconds. Every method may be cancelled: a cancelled acquire leaves no key on the masters, a cancelled
-    release still releases.
-    """
-
-    __slots__ = ()
-    if DEV_MODE:
-        __del__ = warn_of_held
-
-    _core: LoopCore
-
-    @property
-    def lost(self) -> AsyncLossEvent:
-        """Whether the lock is lost, and an event that is set then; see [`Lock.lost`][redlock_fast.Lock.lost].
-
-        Examples:
-            >>> await lock.lost.wait()
-
-        Raises:
-            AttributeError: Without ``auto_extend=True``.
-        """
-        if self._auto_extension is None:
-            raise AttributeError("lost: only a lock with auto_extend=True has this event")
-        event: AsyncLossEvent = self._auto_extension.lost
-        return event
-
-    async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Acquire the lock; see [`Lock.acquire`][].
-
-        Examples:
-            >>> if await lock.acquire(timeout=2.0):
-            ...     await lock.release()
-
-        Raises:
-            RedlockError: As [`Lock.acquire`][].
-            WrongLoop: The client belongs to another event loop, which is open.
-        """
-        return self._acquired(await acquire(self, blocking, timeout, self._core.loop_binding()))
-
-    async def release(self) -> bool:
-        """Delete the key on all masters that may have it; see [`Lock.release`][].
-
-        Examples:
-            >>> released = await lock.release()
-
-        Raises:
-            WrongLoop: The client belongs to another event loop, which is open.
-        """
-        return await release(self, self._core.loop_binding())
-
-    async def extend(self, ttl: float | None = None, *, confirm: bool = False) -> float:
-        """Make the lease last ``ttl`` seconds from now; see [`Lock.extend`][].
-
-        Examples:
-            >>> validity = await lock.extend(30.0)
-
-        Raises:
-            RedlockError: As [`Lock.extend`][].
-            WrongLoop: The client belongs to another event loop, which is open.
-        """
-        return validity_of(await run(new_extend(self, ttl, confirm), self._core.loop_binding()))
-
-    async def downgrade(self) -> float:
-        """Turn a held write lock into a read lock; see [`Lock.downgrade`][].
-
-        Examples:
-            >>> validity = await lock.downgrade()
-
-        Raises:
-            RedlockError: As [`Lock.downgrade`][].
-            WrongLoop: The client belongs to another event loop, which is open.
-        """
-        return validity_of(await run(new_downgrade(self._core, self), self._core.loop_binding()))
-
-    async def __aenter__(self) -> Self:
-        binding = self._core.loop_binding()
-        outcome = await acquire(self, True, None, binding)
-        if outcome is not self._lease:
-            await run(Procedure(entered(self, outcome)), binding)
-        self._begin_body_of(task_reference())
-        return self
-
-    def _begin_body_of(self, task: TaskReference | None) -> None:
-        cancels = self._auto_extension is not None and self._auto_extension.cancels
-        self._begin_body(Body(task, self._lease, BodyTask() if cancels else None))
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        owner = task_reference() if self._bodies and len(self._bodies) > 1 else None  # one body needs none
-        body, alive = self._end_body(owner, kind is GeneratorExit), False
-        if body is not None and body.task is not None and body.task.left(kind):
-            error = None  # the cancellation came from the loss, which __aexit__ reports as LockLost
-        bound = self._core.bound
-        if self._lease is not None and not self._in_another_body(self._lease):
-            if kind is GeneratorExit and bound is not None:  # the task is destroyed: nothing can be awaited
-                send_now(drop_lock(self), bound)
-                return
-            alive = await release(self, self._core.loop_binding())
-        self._left(body, alive, failing=error is not None)
-
-    def _begin_outermost_body(self, task: TaskReference) -> None:
-        """Note that a body of a reentrant lock begins. A loss cancels the outermost body of each task."""
-        if all(body.owner != task for body in self._bodies or ()):
-            self._begin_body_of(task)
-
-    def _end_outermost_body(self, task: TaskReference | None, kind: type[BaseException] | None) -> bool:
-        """Note that the outermost body of ``task`` ends before the lock is released.
-
-        Returns whether only a loss has cancelled it. ``kind``: the exception that ended the body.
-        """
-        bodies = self._bodies or []
-        for body in [one for one in bodies if one.owner == task]:
-            bodies.remove(body)
-            return body.task is not None and body.task.left(kind)
-        return False
 
 
 class AsyncFastRedlock(BaseClient):

@@ -17,7 +17,7 @@ from ..locks.single_run import SingleRunState, new_keep
 from .driver import run
 
 if TYPE_CHECKING:
-    from .client import AsyncLock
+    from .lock import AsyncLock
 
 P = ParamSpec("P")
 R = TypeVar("R")

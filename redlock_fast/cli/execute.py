@@ -16,7 +16,8 @@ from typing import Any
 from ..algorithm.operation import Procedure
 from ..algorithm.procedures import owners
 from ..errors import QuorumUnavailable
-from ..threads.client import FastRedlock, Lock
+from ..threads.client import FastRedlock
+from ..threads.lock import Lock
 from ..threads.operations import run as run_operation
 from ..threads.single_run import enter_unless_held
 from ..wire.text import clean, quoted

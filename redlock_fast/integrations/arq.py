@@ -15,7 +15,8 @@ import functools
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar, Unpack
 
-from ..aio.client import AsyncFastRedlock, AsyncLock
+from ..aio.client import AsyncFastRedlock
+from ..aio.lock import AsyncLock
 from ..errors import LockNotAcquired, needs
 from ..locks.decorated import check_async
 from ..locks.options import AsyncLockOptions

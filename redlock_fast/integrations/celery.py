@@ -25,7 +25,8 @@ from ..errors import ConfigError, LockLost, LockNotAcquired, needs
 from ..locks.decorated import check_plain
 from ..locks.options import LockOptions
 from ..sharded.clients import ShardedRedlock
-from ..threads.client import FastRedlock, Lock
+from ..threads.client import FastRedlock
+from ..threads.lock import Lock
 from .jobs import IfJobTaken, JobName, check_client, name_of, single_runs
 
 with needs("celery", "celery"):

@@ -22,8 +22,9 @@ from ..errors import ConfigError, LockLost, QuorumUnavailable
 from ..locks.config import number
 from ..locks.rwlock import ReadWriteLock
 from ..sharded.clients import ShardedRedlock
-from ..threads.client import FastRedlock, Lock
+from ..threads.client import FastRedlock
 from ..threads.leader import Leader
+from ..threads.lock import Lock
 from .jobs import check_client
 
 #: Seconds after which a beat that is not the leader looks again whether it is.

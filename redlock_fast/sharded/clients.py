@@ -10,9 +10,10 @@ from functools import partial
 from itertools import chain
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast
 
-from ..aio.client import AsyncFastRedlock, AsyncLock
+from ..aio.client import AsyncFastRedlock
 from ..aio.driver import send_now
 from ..aio.leader import AsyncLeader
+from ..aio.lock import AsyncLock
 from ..aio.rlock import AsyncRLock
 from ..aio.single_run import AsyncSingleRun
 from ..algorithm.batch import Completion, UnfinishedBatch
@@ -38,8 +39,9 @@ from ..locks.rlock import RLock
 from ..locks.rwlock import ReadWriteLock
 from ..locks.single_run import SINGLE_RUN_REFUSES
 from ..masters.masters import CLOSE_TIMEOUT
-from ..threads.client import FastRedlock, Lock
+from ..threads.client import FastRedlock
 from ..threads.leader import Leader
+from ..threads.lock import Lock
 from ..threads.single_run import SingleRun
 from .placement import Sharding, check_alive, end_batches, new_batches, restore_order
 

@@ -17,7 +17,7 @@ from ..locks.single_run import SingleRunState, keep_at_once, new_keep
 from .operations import exit_run, run, send
 
 if TYPE_CHECKING:
-    from .client import Lock
+    from .lock import Lock
 
 P = ParamSpec("P")
 R = TypeVar("R")

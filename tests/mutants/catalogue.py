@@ -673,7 +673,7 @@ KINDS = [
         judges("real/threads/renewal"),
     ),
     *of(
-        "redlock_fast/threads/client.py",
+        "redlock_fast/threads/lock.py",
         judges("real/threads/operations"),
         (
             "interrupt-releases-for-another-thread",
@@ -692,6 +692,10 @@ KINDS = [
             "lease is (threading",
         ),
         ("interrupted-end-leaves-its-body", "remove_bodies_of(self._bodies or [], lease)", "pass"),
+    ),
+    *of(
+        "redlock_fast/threads/client.py",
+        judges("real/threads/operations"),
         (
             "interrupted-batch-releases-for-another-thread",
             "            held = leases_of(self._core, locks)\n",
@@ -1817,7 +1821,7 @@ MEASURED = [
     ),
     Mutant(
         "a-lease-that-was-given-up-is-reported-as-released",
-        "redlock_fast/aio/client.py",
+        "redlock_fast/aio/lock.py",
         "if self._lease is not None and not self._in_another_body(self._lease):",
         "if not self._in_another_body(self._lease):",
         judges("real/exporters/telemetry"),

@@ -216,7 +216,7 @@ def test_it_is_renewed_though_a_master_dies(command: Command, valkey: Masters, r
 GRANTED_AND_STOPPED = """
 import os, signal, sys
 from redlock_fast import cli
-from redlock_fast.threads.client import Lock
+from redlock_fast.threads.lock import Lock
 
 acquire = Lock.acquire
 

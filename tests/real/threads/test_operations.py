@@ -35,6 +35,7 @@ from redlock_fast.embedded import Masters
 from redlock_fast.exporters.instrument import instrument
 from redlock_fast.locks.procedures import entered
 from redlock_fast.threads import client as threads_client
+from redlock_fast.threads import lock as threads_lock
 from redlock_fast.threads import operations
 
 #: A client does not ask a master that lags.
@@ -95,7 +96,7 @@ def test_a_failed_with_keeps_the_lock_of_another_thread(
         assert start(lock.acquire).result(DEADLINE)
         yield from entered(failed, outcome)
 
-    monkeypatch.setattr("redlock_fast.threads.client.entered", acquired_before)
+    monkeypatch.setattr("redlock_fast.threads.lock.entered", acquired_before)
     with pytest.raises(Contended), lock:
         pass
     assert lock.locked()
@@ -117,7 +118,7 @@ def test_an_interrupted_failure_keeps_the_lock_of_another_thread(
         raise KeyboardInterrupt
 
     if way == "with":
-        monkeypatch.setattr("redlock_fast.threads.client.entered", interrupt)
+        monkeypatch.setattr("redlock_fast.threads.lock.entered", interrupt)
     else:
         monkeypatch.setattr(Lock, "_acquired", interrupt)
     with pytest.raises(KeyboardInterrupt):
@@ -203,7 +204,7 @@ def test_the_end_of_with_keeps_the_lease_of_a_body_that_begins(
     """At each moment of its begin in another thread. Catches: a body whose lease is released."""
     clock = Jumping()
     c = connected(valkey, clock=clock)
-    files = threads_client.__file__, operations.__file__
+    files = threads_lock.__file__, operations.__file__
     number, found = 0, True
     while found:
         lock = c.lock("k", TTL, timeout=5.0 if way == "timeout" else None)
@@ -228,7 +229,7 @@ def test_the_end_of_with_keeps_a_lease_that_is_granted_during_it(
         lock = c.lock("k", TTL)
         outlive_lease(lock, clock, valkey)
         enter = partial(elsewhere, lock.__enter__)
-        found = at_moment(number, partial(leave, lock), enter, threads_client.__file__.__eq__)
+        found = at_moment(number, partial(leave, lock), enter, threads_lock.__file__.__eq__)
         assert lock.release() is found, number
         nothing_left(valkey)
         number += 1
@@ -656,7 +657,7 @@ USES: dict[str, Callable[[Lock], object]] = {
 #: Compiled, the way itself has no moments but in the exchange, for which test_signals.py is.
 LEAST = 5 if str(operations.__file__).endswith(".py") else 0
 #: What returns from there has done it all: the caller has the result.
-WHOLE = ("threads/client.py", "threads/operations.py", "exporters/instrument.py")
+WHOLE = ("threads/client.py", "threads/lock.py", "threads/operations.py", "exporters/instrument.py")
 #: On the way in, before anything of a release has begun.
 BEFORE = ("call release",) if LEAST == 0 else ("call release", "call exit_lock")
 

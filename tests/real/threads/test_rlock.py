@@ -292,7 +292,7 @@ def leave(lock: RLock) -> None:
 
 
 #: What returns from there has done all: the caller has the result.
-WHOLE = "threads/client.py", "threads/operations.py"
+WHOLE = "threads/client.py", "threads/lock.py", "threads/operations.py"
 #: Before the first step of a leave, and after the last step of an enter.
 OUTSIDE = ("call release", "call __exit__", "return _enter", "return acquire", "return __enter__")
 

@@ -17,7 +17,7 @@ from redlock_fast.embedded import Master, Masters
 from redlock_fast.threads import operations
 
 #: In Python the caller knows when these return, or when they begin.
-WHOLE = ("threads/client.py", "threads/operations.py", "threads/single_run.py")
+WHOLE = ("threads/client.py", "threads/lock.py", "threads/operations.py", "threads/single_run.py")
 #: Where nothing is compiled: at the entry of the end.
 BEFORE = ("call exit_run", "call exit_lock") if str(operations.__file__).endswith(".py") else ()
 

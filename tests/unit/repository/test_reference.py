@@ -18,8 +18,10 @@ PACKAGE = Path(__file__).parents[3] / "redlock_fast"
 
 #: The classes of the reference, by file.
 CLASSES = {
-    "threads/client.py": ("Lock", "FastRedlock"),
-    "aio/client.py": ("AsyncLock", "AsyncFastRedlock"),
+    "threads/lock.py": ("Lock",),
+    "threads/client.py": ("FastRedlock",),
+    "aio/lock.py": ("AsyncLock",),
+    "aio/client.py": ("AsyncFastRedlock",),
     "aio/rlock.py": ("AsyncRLock",),
     "locks/rlock.py": ("Reentrant", "RLock"),
     "locks/rwlock.py": ("ReadWriteLock",),
