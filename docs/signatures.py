@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,56 @@ PAGE = re.compile(r"\bdocs/(?P<path>[\w/-]+\.md)\b")
 
 
 class WithoutUnknown(griffe.Extension):
-    """Removes ``**unknown: Unpack[NoOptions]``, which accepts no argument."""
+    """Removes ``**unknown: Unpack[NoOptions]`` and its like, which accepts no argument."""
 
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:
-        if "unknown" in func.parameters:
-            del func.parameters["unknown"]
+        for name in ("unknown", "more"):
+            if name in func.parameters:
+                del func.parameters[name]
+
+
+class MakersOfAClient(griffe.Extension):
+    """Shows the methods of ``LockFactory`` as those of each client, which makes locks of its own classes.
+
+    The classes stand in the base of the client, ``LockFactory[Lock, RLock, ...]``, in place of the variables.
+    """
+
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        factory = pkg["locks.factory.LockFactory"]
+        variables = [str(one) for one in factory.bases[1].slice.elements]
+        for client in (pkg["threads.client.FastRedlock"], pkg["aio.client.AsyncFastRedlock"]):
+            classes = dict(zip(variables, client.bases[0].slice.elements, strict=True))
+            makers = {name: one for name, one in factory.members.items() if not name.startswith("_")}
+            own = {**client.members}
+            client.members.clear()  # those that it makes locks with go before those that wait
+            for name, method in makers.items():
+                client.set_member(name, own.pop(name, None) or of_client(method, classes))
+                client[name].docstring = method.docstring
+            client.members.update(own)
+
+
+def of_client(method: griffe.Function, classes: dict[str, griffe.Expr]) -> griffe.Function:
+    """``method`` with ``classes`` in place of the variables of its types."""
+    own = copy.copy(method)
+    own.returns = replaced(method.returns, classes)
+    own.parameters = griffe.Parameters(*map(copy.copy, method.parameters))
+    for parameter in own.parameters:
+        parameter.annotation = replaced(parameter.annotation, classes)
+    return own
+
+
+def replaced(annotation: Any, classes: dict[str, griffe.Expr]) -> Any:
+    """``annotation`` with ``classes`` in place of the variables."""
+    if isinstance(annotation, griffe.ExprName):
+        return classes.get(annotation.name, annotation)
+    if isinstance(annotation, list | tuple):
+        return type(annotation)(replaced(one, classes) for one in annotation)
+    if not isinstance(annotation, griffe.Expr):
+        return annotation
+    own = copy.copy(annotation)
+    for field in dataclasses.fields(own):
+        setattr(own, field.name, replaced(getattr(own, field.name), classes))
+    return own
 
 
 class LinkedPages(griffe.Extension):

@@ -5,33 +5,30 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 
 from ..algorithm import procedures
 from ..algorithm.batch import UnfinishedBatch
-from ..algorithm.lock_kind import LockKind
 from ..algorithm.operation import Procedure
-from ..locks.client_base import BaseClient
-from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_kind_options, check_options, refuse_unknown
-from ..locks.decorated import check_async
+from ..locks.config import check_options
+from ..locks.decorated import check_async, lock_of_call
+from ..locks.factory import LockFactory
 from ..locks.failures import is_locked
 from ..locks.inspection import Holder, break_lock, inspect_lock, list_holders
 from ..locks.lock_state import plain_lock
 from ..locks.many import AcquireMany, ReleaseMany, new_extend_many
-from ..locks.multilock import multi_lock_kind
 from ..locks.options import (
     AsyncKindOptions,
     AsyncLockOptions,
+    AsyncRLockOptions,
+    CancelOptions,
     IfTaken,
     ListOf,
     Master,
-    NoOptions,
     Resource,
     ResourceOf,
 )
 from ..locks.rwlock import ReadWriteLock
-from ..locks.semaphore import semaphore_kind
-from ..locks.single_run import SINGLE_RUN_REFUSES
 from .core import LoopCore
 from .driver import acquire, run
 from .leader import AsyncLeader
@@ -45,7 +42,7 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 
 
-class AsyncFastRedlock(BaseClient):
+class AsyncFastRedlock(LockFactory[AsyncLock, AsyncRLock, AsyncLeader, AsyncSingleRun]):
     """A client for distributed locks over N independent masters, for the tasks of one event loop.
 
     Settings are those of [`FastRedlock`][]. The client belongs to the event loop of its first ``await``. When
@@ -62,189 +59,55 @@ class AsyncFastRedlock(BaseClient):
 
     _core: LoopCore
     _core_class = LoopCore
+    _lock_class = AsyncLock
+    _rlock_class = AsyncRLock
+    _leader_class = AsyncLeader
+    _single_run_class = AsyncSingleRun
+    _owner_class = TaskOwner
+    _auto_extension = staticmethod(loop_auto_extension)
+    _added_options = CancelOptions
 
-    @functools.cached_property
-    def _plain(self) -> bool:
-        """Whether ``lock`` without options makes a plain lock. A subclass may make other locks."""
-        return self._core.plain_locks and type(self).lock is AsyncFastRedlock.lock
+    if TYPE_CHECKING:  # LockFactory makes these locks; here are the types of their options
 
-    def lock(
-        self,
-        resource: Resource,
-        ttl: float | None = None,
-        *,
-        timeout: float | ClientDefault | None = CLIENT_DEFAULT,
-        max_extensions: int | None = None,
-        fencing: bool = False,
-        fair: bool = False,
-        auto_extend: bool | ClientDefault = CLIENT_DEFAULT,
-        on_lost: Callable[[AsyncLock, str], Any] | None = None,
-        max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
-        cancel_on_loss: bool = True,
-        release_at_exit: bool | None = None,
-        label: str | None = None,
-        owner: str | None = None,
-        token: bytes | None = None,
-        **unknown: Unpack[NoOptions],
-    ) -> AsyncLock:
-        """A lock on ``resource``, not acquired yet; no I/O. See [`FastRedlock.lock`][].
+        def lock(  # type: ignore[override]
+            self, resource: Resource, ttl: float | None = None, **options: Unpack[AsyncLockOptions[AsyncLock]]
+        ) -> AsyncLock: ...
 
-        ``on_lost`` runs in the event loop and may be a coroutine function. On a loss the body of ``async
-        with`` is cancelled, unless ``cancel_on_loss`` is False; ``async with`` then raises LockLost.
+        def rwlock(
+            self, resource: Resource, ttl: float | None = None, **options: Unpack[AsyncKindOptions[AsyncLock]]
+        ) -> ReadWriteLock[AsyncLock]: ...
 
-        Examples:
-            >>> async with client.lock("orders:42", timeout=2.0) as lock:
-            ...     await ship("orders:42")
+        def semaphore(
+            self,
+            resource: Resource,
+            permits: int,
+            ttl: float | None = None,
+            **options: Unpack[AsyncKindOptions[AsyncLock]],
+        ) -> AsyncLock: ...
 
-        Raises:
-            ConfigError: An invalid name, ttl or option.
-        """
-        if unknown:
-            refuse_unknown("lock()", unknown, AsyncFastRedlock.lock)
-        auto_extension = loop_auto_extension(self._core, auto_extend, on_lost, max_hold, cancel_on_loss)
-        lock_kind = self._core.lock_kind(resource, fencing, fair)
-        options = timeout, max_extensions, auto_extension, release_at_exit, owner, label
-        lock = AsyncLock(self._core, resource, lock_kind, ttl, *options)
-        return lock if token is None else lock._with_token(token)
+        def rlock(  # type: ignore[override]
+            self,
+            resource: Resource,
+            ttl: float | None = None,
+            **options: Unpack[AsyncRLockOptions[AsyncRLock]],
+        ) -> AsyncRLock: ...
 
-    def rwlock(
-        self, resource: Resource, ttl: float | None = None, **options: Unpack[AsyncKindOptions[AsyncLock]]
-    ) -> ReadWriteLock[AsyncLock]:
-        """A read-write lock on ``resource``; see [`FastRedlock.rwlock`][].
+        def multilock(  # type: ignore[override]
+            self,
+            resources: ListOf[Resource],
+            ttl: float | None = None,
+            **options: Unpack[AsyncKindOptions[AsyncLock]],
+        ) -> AsyncLock: ...
 
-        Examples:
-            >>> async with client.rwlock("catalogue").read():
-            ...     await show()
-
-        Raises:
-            ConfigError: As [`FastRedlock.rwlock`][].
-        """
-        options = check_kind_options(options, AsyncFastRedlock.rwlock, AsyncKindOptions)
-        make = functools.partial(self._of_kind, resource, ttl, options)
-        return ReadWriteLock(self._core.check_key(resource), self._core.policy, make)
-
-    def semaphore(
-        self,
-        resource: Resource,
-        permits: int,
-        ttl: float | None = None,
-        **options: Unpack[AsyncKindOptions[AsyncLock]],
-    ) -> AsyncLock:
-        """A lock that up to ``permits`` holders have at the same time; see [`FastRedlock.semaphore`][].
-
-        Examples:
-            >>> async with client.semaphore("exports", permits=3):
-            ...     await export()
-
-        Raises:
-            ConfigError: As [`FastRedlock.semaphore`][].
-        """
-        options = check_kind_options(options, AsyncFastRedlock.semaphore, AsyncKindOptions)
-        lock_kind = semaphore_kind(self._core.check_key(resource), permits, self._core.policy)
-        return self._of_kind(resource, ttl, options, lock_kind)
-
-    def _of_kind(
-        self, resource: Resource, ttl: float | None, options: AsyncKindOptions[AsyncLock], lock_kind: LockKind
-    ) -> AsyncLock:
-        return self.lock(resource, ttl, **options)._with_kind(lock_kind)
-
-    def rlock(
-        self,
-        resource: Resource,
-        ttl: float | None = None,
-        *,
-        min_validity: float = 0.0,
-        timeout: float | ClientDefault | None = CLIENT_DEFAULT,
-        max_extensions: int | None = None,
-        fencing: bool = False,
-        auto_extend: bool | ClientDefault = CLIENT_DEFAULT,
-        on_lost: Callable[[AsyncRLock, str], Any] | None = None,
-        max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
-        cancel_on_loss: bool = True,
-        release_at_exit: bool | None = None,
-        label: str | None = None,
-        owner: str | None = None,
-        **unknown: Unpack[NoOptions],
-    ) -> AsyncRLock:
-        """A reentrant lock on ``resource``, one object for all tasks; see [`FastRedlock.rlock`][].
-
-        On a loss the body of the outermost ``async with`` is cancelled, unless ``cancel_on_loss`` is False.
-
-        Examples:
-            >>> lock = client.rlock("orders:42")
-            >>> async with lock, lock:
-            ...     await ship("orders:42")
-
-        Raises:
-            ConfigError: As [`FastRedlock.rlock`][].
-        """
-        refuse_unknown("rlock()", unknown, AsyncFastRedlock.rlock)
-        options: dict[str, Any] = {
-            "timeout": timeout, "max_extensions": max_extensions, "fencing": fencing,
-            "auto_extend": auto_extend, "on_lost": on_lost, "max_hold": max_hold,
-            "release_at_exit": release_at_exit, "label": label, "owner": owner,
-            "cancel_on_loss": cancel_on_loss,
-        }  # fmt: skip
-        return AsyncRLock(self._core, self.lock, resource, ttl, min_validity, options, TaskOwner())
-
-    def multilock(
-        self,
-        resources: ListOf[Resource],
-        ttl: float | None = None,
-        *,
-        timeout: float | ClientDefault | None = CLIENT_DEFAULT,
-        max_extensions: int | None = None,
-        auto_extend: bool | ClientDefault = CLIENT_DEFAULT,
-        on_lost: Callable[[AsyncLock, str], Any] | None = None,
-        max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
-        cancel_on_loss: bool = True,
-        release_at_exit: bool | None = None,
-        label: str | None = None,
-        owner: str | None = None,
-        **unknown: Unpack[NoOptions],
-    ) -> AsyncLock:
-        """One lock on all of ``resources``, or on none; see [`FastRedlock.multilock`][].
-
-        Examples:
-            >>> async with client.multilock(["account:1", "account:2"]):
-            ...     await transfer(1, 2)
-
-        Raises:
-            ConfigError: As [`FastRedlock.multilock`][].
-        """
-        refuse_unknown("multilock()", unknown, AsyncFastRedlock.multilock)
-        auto_extension = loop_auto_extension(self._core, auto_extend, on_lost, max_hold, cancel_on_loss)
-        lock_kind = multi_lock_kind(self._core, resources)
-        options = timeout, max_extensions, auto_extension, release_at_exit, owner, label
-        return AsyncLock(self._core, tuple(resources), lock_kind, ttl, *options)
-
-    def leader(
-        self,
-        name: Resource,
-        ttl: float | None = None,
-        *,
-        identity: str | None = None,
-        on_elected: Callable[[AsyncLeader], Any] | None = None,
-        on_lost: Callable[[AsyncLeader, str], Any] | None = None,
-        notice: float | None = None,
-        **unknown: Unpack[NoOptions],
-    ) -> AsyncLeader:
-        """A candidate for the leadership ``name``; see [`FastRedlock.leader`][].
-
-        ``on_elected`` and ``on_lost`` run in the event loop and may be coroutine functions. A coroutine of
-        ``on_elected`` is cancelled when the leadership ends.
-
-        Examples:
-            >>> async with client.leader("scheduler") as leader:
-            ...     while await leader.wait():
-            ...         while leader.is_leader:
-            ...             await run_next_job(fence=leader.fencing_token)
-
-        Raises:
-            ConfigError: An invalid name, ttl or option.
-        """
-        refuse_unknown("leader()", unknown, AsyncFastRedlock.leader)
-        return AsyncLeader(self._core, self.lock, name, ttl, notice, identity, on_elected, on_lost)
+        def single_run(
+            self,
+            resource: Resource | ResourceOf[Q],
+            ttl: float | None = None,
+            *,
+            if_taken: IfTaken = "skip",
+            once_per: float | None = None,
+            **options: Unpack[AsyncLockOptions[AsyncLock]],
+        ) -> AsyncSingleRun: ...
 
     async def acquire(
         self, resource: Resource, ttl: float | None = None, blocking: bool = True, timeout: float = -1
@@ -334,47 +197,19 @@ class AsyncFastRedlock(BaseClient):
             WrongLoop: A call of the function in another event loop than the client's.
         """
         check_options(options, AsyncFastRedlock.synchronized, AsyncLockOptions)
-        named: Any = resource  # no type relates its parameters to those of the function
-        # Raises ConfigError at the decorator, not at the first call.
-        self.lock("name" if callable(resource) else resource, ttl, **options)
+        lock_of = lock_of_call(self.lock, resource, ttl, options)
 
         def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R]]:
             check_async(function, "synchronized")
 
             @functools.wraps(function)
             async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-                name = named(*args, **kwargs) if callable(resource) else resource
-                async with self.lock(name, ttl, **options):
+                async with lock_of(*args, **kwargs):
                     return await function(*args, **kwargs)
 
             return locked
 
         return decorate
-
-    def single_run(
-        self,
-        resource: Resource | ResourceOf[Q],
-        ttl: float | None = None,
-        *,
-        if_taken: IfTaken = "skip",
-        once_per: float | None = None,
-        **options: Unpack[AsyncLockOptions[AsyncLock]],
-    ) -> AsyncSingleRun:
-        """A job that runs once in the fleet; see [`FastRedlock.single_run`][].
-
-        A loss of the lock cancels the body, unless ``cancel_on_loss`` is False.
-
-        Examples:
-            >>> @client.single_run("cleanup", once_per=50)
-            ... async def clean_up() -> None: ...
-
-        Raises:
-            ConfigError: A function that is not async, or as [`FastRedlock.single_run`][].
-            RedlockError: The run: as [`FastRedlock.single_run`][].
-            WrongLoop: The client belongs to another event loop, which is open.
-        """
-        check_options(options, AsyncFastRedlock.single_run, AsyncLockOptions, without=SINGLE_RUN_REFUSES)
-        return AsyncSingleRun(self.lock, resource, ttl, if_taken, once_per, {**options})
 
     async def locked(self, resource: Resource) -> bool:
         """Ask the masters whether ``resource`` is locked now; see [`FastRedlock.locked`][].

@@ -208,7 +208,7 @@ def caller_of(task: asyncio.Task[Any]) -> asyncio.Task[Any] | None:
 
 
 def loop_auto_extension(
-    core: Any, auto_extend: Any, on_lost: Any, max_hold: Any, cancel_on_loss: Any
+    core: Any, auto_extend: Any, on_lost: Any, max_hold: Any, cancel_on_loss: Any = True
 ) -> AutoExtension | None:
     """The auto-extension of a new lock; None without ``auto_extend``. Raises ConfigError."""
     usual = auto_extend is CLIENT_DEFAULT is max_hold and on_lost is None and cancel_on_loss is True

@@ -214,26 +214,26 @@ def refuse_unknown(
 
 
 def check_options(
-    options: Options, method: Callable[..., object], known: type, *, without: Collection[str] = ()
+    options: Options, method: Callable[..., object], *known: type, without: Collection[str] = ()
 ) -> Options:
-    """``options`` that ``method`` passes on to lock(). Raises ConfigError for one that it does not have.
+    """``options``, which are those of ``method``. Raises ConfigError for one that it does not have.
 
-    ``known``: the type of the options. ``without``: those of them that ``method`` refuses by itself.
+    ``known``: the types of the options. ``without``: those of them that ``method`` refuses by itself.
     """
     if options:  # most calls have none
-        names = {*_names((method, known)), *without}
+        names = {*_names((method, *known)), *without}
         unknown = [name for name in options if name not in names]
-        refuse_unknown(f"{method.__name__}()", unknown, method, known, without=without)
+        refuse_unknown(f"{method.__name__}()", unknown, method, *known, without=without)
     return options
 
 
 def _names(known: Iterable[Any], without: Collection[str] = ()) -> list[str]:
     """The names of the parameters and options of ``known``."""
-    internal = ("return", "unknown", "options", *without)
+    internal = ("return", "unknown", "more", "options", *without)
     return [name for one in known for name in one.__annotations__ if name not in internal]
 
 
-def check_kind_options(options: Options, method: Callable[..., object], known: type) -> Options:
+def check_kind_options(options: Options, method: Callable[..., object], *known: type) -> Options:
     """``check_options`` for a kind of lock, with the reasons against options of the plain lock."""
     if "fencing" in options:
         raise ConfigError("fencing is an option of lock() only: on other kinds no single key decides")
@@ -241,4 +241,4 @@ def check_kind_options(options: Options, method: Callable[..., object], known: t
         raise ConfigError("fair is an option of lock() only: the other kinds have no fair variant")
     if "token" in options:
         raise ConfigError("token is an option of lock() only: other kinds have more than a token on masters")
-    return check_options(options, method, known)
+    return check_options(options, method, *known)

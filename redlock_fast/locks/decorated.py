@@ -4,9 +4,25 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from ..errors import ConfigError
+
+L = TypeVar("L")
+
+
+def lock_of_call(
+    lock_of: Callable[..., L], resource: Any, ttl: float | None, options: Mapping[str, Any]
+) -> Callable[..., L]:
+    """Makes the lock of each call of a decorated function, from the arguments of the call.
+
+    ``lock_of``: the method ``lock`` of a client. ``resource``: the name, or a function of the arguments.
+    Raises ConfigError for bad settings: at the decorator, not at the first call.
+    """
+    named = resource if callable(resource) else None
+    lock_of("name" if named else resource, ttl, **options)
+    return lambda *args, **kwargs: lock_of(named(*args, **kwargs) if named else resource, ttl, **options)
 
 
 def check_plain(function: object, decorator: str) -> None:

@@ -192,31 +192,30 @@ class LeaderOptions(TypedDict, Generic[L], total=False):
     """Seconds by which the leadership ends before another candidate can be elected."""
 
 
-class AsyncKindOptions(KindOptions[L], total=False):
+class CancelOptions(TypedDict, total=False):
+    """The option that all kinds of locks have in asyncio only."""
+
+    cancel_on_loss: bool
+    """Whether a loss cancels the body of ``async with``."""
+
+
+class AsyncKindOptions(KindOptions[L], CancelOptions, total=False):
     """[`KindOptions`][] for asyncio. [`AsyncFastRedlock.lock`][] describes them."""
 
-    cancel_on_loss: bool
-    """Whether a loss cancels the body of ``async with``."""
 
-
-class AsyncLockOptions(LockOptions[L], total=False):
+class AsyncLockOptions(LockOptions[L], CancelOptions, total=False):
     """[`LockOptions`][] for asyncio. [`AsyncFastRedlock.lock`][] describes them."""
 
-    cancel_on_loss: bool
-    """Whether a loss cancels the body of ``async with``."""
 
-
-class AsyncRLockOptions(RLockOptions[L], total=False):
+class AsyncRLockOptions(RLockOptions[L], CancelOptions, total=False):
     """[`RLockOptions`][] for asyncio. [`AsyncFastRedlock.rlock`][] describes them."""
-
-    cancel_on_loss: bool
-    """Whether a loss cancels the body of ``async with``."""
 
 
 __all__ = [
     "AsyncKindOptions",
     "AsyncLockOptions",
     "AsyncRLockOptions",
+    "CancelOptions",
     "CheckMasters",
     "ClientOptions",
     "CommonOptions",

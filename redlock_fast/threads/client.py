@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, Self, TypeVar, Unpack
+from typing import ParamSpec, Self, TypeVar, Unpack
 
 from ..algorithm import procedures
 from ..algorithm.batch import UnfinishedBatch
-from ..algorithm.lock_kind import LockKind
 from ..algorithm.operation import Procedure
 from ..errors import ConfigError
-from ..locks.client_base import BaseClient
-from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_kind_options, check_options, refuse_unknown
-from ..locks.decorated import check_plain
+from ..locks.config import check_options
+from ..locks.decorated import check_plain, lock_of_call
+from ..locks.factory import LockFactory
 from ..locks.failures import is_locked
 from ..locks.inspection import Holder, break_lock, inspect_lock, list_holders
 from ..locks.lock_state import plain_lock
 from ..locks.many import AcquireMany, ReleaseMany, leases_of, new_extend_many, not_released
-from ..locks.multilock import multi_lock_kind
 from ..locks.options import (
-    IfTaken,
-    KindOptions,
     ListOf,
     LockOptions,
     Master,
-    NoOptions,
     Resource,
     ResourceOf,
 )
 from ..locks.owners import ThreadOwner
 from ..locks.rlock import RLock
-from ..locks.rwlock import ReadWriteLock
-from ..locks.semaphore import semaphore_kind
-from ..locks.single_run import SINGLE_RUN_REFUSES
 from .core import ThreadCore
 from .leader import Leader
 from .lock import Lock
@@ -46,7 +38,7 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 
 
-class FastRedlock(BaseClient):
+class FastRedlock(LockFactory[Lock, RLock, Leader, SingleRun]):
     """A client for distributed locks over N independent Redis or Valkey masters.
 
     The constructor does no I/O: masters are connected in the background from the first use on. Share one
@@ -130,244 +122,12 @@ class FastRedlock(BaseClient):
 
     _core: ThreadCore
     _core_class = ThreadCore
-
-    @functools.cached_property
-    def _plain(self) -> bool:
-        """Whether ``lock`` without options makes a plain lock. A subclass may make other locks."""
-        return self._core.plain_locks and type(self).lock is FastRedlock.lock
-
-    def lock(
-        self,
-        resource: Resource,
-        ttl: float | None = None,
-        *,
-        timeout: float | ClientDefault | None = CLIENT_DEFAULT,
-        max_extensions: int | None = None,
-        fencing: bool = False,
-        fair: bool = False,
-        auto_extend: bool | ClientDefault = CLIENT_DEFAULT,
-        on_lost: Callable[[Lock, str], Any] | None = None,
-        max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
-        release_at_exit: bool | None = None,
-        label: str | None = None,
-        owner: str | None = None,
-        token: bytes | None = None,
-        **unknown: Unpack[NoOptions],
-    ) -> Lock:
-        """A lock on ``resource``, not acquired yet; no I/O.
-
-        Args:
-            resource: The name to lock: 1 byte to 64 kB; text as UTF-8.
-            ttl: The lease in seconds; None: the client's.
-            timeout: Seconds that ``with`` and ``acquire()`` try; None: no end while another holder has it.
-                By default the client's ``timeout``.
-            max_extensions: The largest number of extensions, explicit and by renewal; None: no limit.
-            fencing: Whether each grant gets a [`Lock.fencing_token`][], larger than all before it. See
-                docs/fencing.md.
-            fair: Callers get the lock in the order of their arrival, across processes. See docs/kinds.md.
-            auto_extend: Extend the lease in the background from a third of the lease on, while the lock is
-                held and this object is referenced, until ``max_hold``. Then, or when it cannot be extended,
-                the lease ends and the loss is reported: [`Lock.lost`][] is set, [`Lock.check`][] raises. By
-                default the client's ``auto_extend``. See docs/renewal.md.
-            on_lost: With ``auto_extend``: ``on_lost(lock, reason)`` is called once for each hold that is
-                lost, in a thread of the client.
-            max_hold: With ``auto_extend``: renewal ends the lease at the latest this many seconds after the
-                grant; None: no bound. By default the client's ``max_hold``, which is an hour. At 80 % of it
-                the log has ``lock-held-long``. An explicit extend() may go beyond it.
-            release_at_exit: Whether the lock is released when the interpreter exits, also if a daemon thread
-                uses it; None: as the client's option says.
-            label: The use of the lock, one of a few, such as ``"checkout"``: a label of the histograms of
-                waiting and holding times. At most 64 printable characters; a client has at most 100
-                labels, and counts further ones as ``other``. None: the client's ``label``. See
-                docs/telemetry.md.
-            owner: The owner that the token names, for display: at most 64 bytes of UTF-8. "": no owner;
-                None: as the client's option says. Another client sees it in [`Contended`][] and
-                ``redlock-fast locks``.
-            token: The token of a lock that another process holds or detached; see [`Lock.detach`][]. The
-                lock is not held until ``extend()``, ``acquire()`` or ``with`` has found the token on a quorum
-                of the masters. Until then these raise LockLost if it is gone, and acquire no other lease.
-                After that lease has ended, ``acquire()`` and ``with`` are a hold of their own. ``release()``
-                deletes the key of the token at once. Its [`Lock.fencing_token`][] is None. Not with ``fair``
-                and ``fencing``.
-
-        Examples:
-            >>> with client.lock("orders:42", timeout=2.0) as lock:
-            ...     ship("orders:42")
-
-        Raises:
-            ConfigError: An invalid name, ttl or option.
-        """
-        if unknown:
-            refuse_unknown("lock()", unknown, FastRedlock.lock)
-        auto_extension = thread_auto_extension(self._core, auto_extend, on_lost, max_hold)
-        lock_kind = self._core.lock_kind(resource, fencing, fair)
-        options = timeout, max_extensions, auto_extension, release_at_exit, owner, label
-        lock = Lock(self._core, resource, lock_kind, ttl, *options)
-        return lock if token is None else lock._with_token(token)
-
-    def rwlock(
-        self, resource: Resource, ttl: float | None = None, **options: Unpack[KindOptions[Lock]]
-    ) -> ReadWriteLock[Lock]:
-        """A read-write lock on ``resource``: ``.read()`` and ``.write()`` make a new lock for each holder.
-
-        Any number of readers hold the lock together, or one writer alone. A waiting writer goes before
-        readers that arrive later. Options are those of [`lock`][] without ``fencing``, ``fair`` and
-        ``token``. It is independent of the plain lock on the same resource. See docs/kinds.md. No I/O.
-
-        Examples:
-            >>> with client.rwlock("catalogue", timeout=5.0).read():
-            ...     show()
-
-        Raises:
-            ConfigError: An invalid name, ttl or option.
-        """
-        options = check_kind_options(options, FastRedlock.rwlock, KindOptions)
-        make = functools.partial(self._of_kind, resource, ttl, options)
-        return ReadWriteLock(self._core.check_key(resource), self._core.policy, make)
-
-    def semaphore(
-        self, resource: Resource, permits: int, ttl: float | None = None, **options: Unpack[KindOptions[Lock]]
-    ) -> Lock:
-        """A lock that up to ``permits`` (1 to 1024) holders have at the same time; not acquired yet, no I/O.
-
-        All clients must pass the same number; if they differ, the largest number counts. Options are those
-        of [`lock`][] without ``fencing``, ``fair`` and ``token``. It is independent of the plain lock on the
-        same resource. See docs/kinds.md.
-
-        Examples:
-            >>> with client.semaphore("exports", permits=3):
-            ...     export()
-
-        Raises:
-            ConfigError: An invalid name, number of permits, ttl or option.
-        """
-        options = check_kind_options(options, FastRedlock.semaphore, KindOptions)
-        lock_kind = semaphore_kind(self._core.check_key(resource), permits, self._core.policy)
-        return self._of_kind(resource, ttl, options, lock_kind)
-
-    def _of_kind(
-        self, resource: Resource, ttl: float | None, options: KindOptions[Lock], lock_kind: LockKind
-    ) -> Lock:
-        return self.lock(resource, ttl, **options)._with_kind(lock_kind)
-
-    def rlock(
-        self,
-        resource: Resource,
-        ttl: float | None = None,
-        *,
-        min_validity: float = 0.0,
-        timeout: float | ClientDefault | None = CLIENT_DEFAULT,
-        max_extensions: int | None = None,
-        fencing: bool = False,
-        auto_extend: bool | ClientDefault = CLIENT_DEFAULT,
-        on_lost: Callable[[RLock, str], Any] | None = None,
-        max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
-        release_at_exit: bool | None = None,
-        label: str | None = None,
-        owner: str | None = None,
-        **unknown: Unpack[NoOptions],
-    ) -> RLock:
-        """A reentrant lock on ``resource``: one object for all threads; its holder may enter it again.
-
-        Other clients see a plain lock on ``resource``. Options are those of [`lock`][] without ``fair`` and
-        ``token``; ``max_extensions`` and ``max_hold`` are for each hold, from its first level to its last.
-        ``min_validity``: seconds of lease that must be left to enter again; if less is left, the lease is
-        extended. See docs/kinds.md. No I/O.
-
-        Examples:
-            >>> lock = client.rlock("orders:42")
-            >>> with lock, lock:
-            ...     ship("orders:42")
-
-        Raises:
-            ConfigError: An invalid name, ttl or option.
-        """
-        refuse_unknown("rlock()", unknown, FastRedlock.rlock)
-        options: dict[str, Any] = {
-            "timeout": timeout, "max_extensions": max_extensions, "fencing": fencing,
-            "auto_extend": auto_extend, "on_lost": on_lost, "max_hold": max_hold,
-            "release_at_exit": release_at_exit, "label": label, "owner": owner,
-        }  # fmt: skip
-        return RLock(self._core, self.lock, resource, ttl, min_validity, options, ThreadOwner())
-
-    def multilock(
-        self,
-        resources: ListOf[Resource],
-        ttl: float | None = None,
-        *,
-        timeout: float | ClientDefault | None = CLIENT_DEFAULT,
-        max_extensions: int | None = None,
-        auto_extend: bool | ClientDefault = CLIENT_DEFAULT,
-        on_lost: Callable[[Lock, str], Any] | None = None,
-        max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
-        release_at_exit: bool | None = None,
-        label: str | None = None,
-        owner: str | None = None,
-        **unknown: Unpack[NoOptions],
-    ) -> Lock:
-        """One lock on all of ``resources`` (1 to 1,000, no two the same), or on none, in one round trip.
-
-        A waiting multilock holds none of its resources, so overlapping sets cannot deadlock. Other clients
-        see a plain lock on each resource. The multilock is held as long as every resource has a quorum of
-        masters. Options are those of [`lock`][] without ``fencing``, ``fair`` and ``token``: a fencing token
-        belongs to one resource. See docs/kinds.md. No I/O.
-
-        Examples:
-            >>> with client.multilock(["account:1", "account:2"]):
-            ...     transfer(1, 2)
-
-        Raises:
-            ConfigError: No resource, a duplicate, or an invalid name, ttl or option.
-        """
-        refuse_unknown("multilock()", unknown, FastRedlock.multilock)
-        auto_extension = thread_auto_extension(self._core, auto_extend, on_lost, max_hold)
-        lock_kind = multi_lock_kind(self._core, resources)
-        options = timeout, max_extensions, auto_extension, release_at_exit, owner, label
-        return Lock(self._core, tuple(resources), lock_kind, ttl, *options)
-
-    def leader(
-        self,
-        name: Resource,
-        ttl: float | None = None,
-        *,
-        identity: str | None = None,
-        on_elected: Callable[[Leader], Any] | None = None,
-        on_lost: Callable[[Leader, str], Any] | None = None,
-        notice: float | None = None,
-        **unknown: Unpack[NoOptions],
-    ) -> Leader:
-        """A candidate for the leadership ``name``: of all candidates in all processes at most one leads.
-
-        The leadership is the plain lock ``name``, with a fencing token, renewed without a bound. The
-        candidate campaigns from ``with`` or [`Leader.start`][] on, and campaigns again after a loss. No I/O.
-
-        Args:
-            name: The name of the leadership: 1 byte to 64 kB; text as UTF-8.
-            ttl: The lease in seconds; None: the client's. After the death of a leader another is elected
-                when the lease has ended.
-            identity: The name of this candidate, the owner of its lock: at most 64 bytes of UTF-8. None: the
-                host and the process.
-            on_elected: ``on_elected(leader)`` is called after each election, in a thread of its own. It may
-                do the work of the leader, as long as ``leader.is_leader``. If it raises, the exception is
-                logged as ``leader-error``, and the candidate steps down.
-            on_lost: ``on_lost(leader, reason)`` is called once after each election, when the leadership has
-                ended, in the thread of the campaign. The lock is released when it returns, and is free at
-                the end of its lease at the latest.
-            notice: The leadership ends this many seconds before another candidate can be elected, if the
-                lease cannot be extended; at most half of the ttl, or less if ``drift_factor`` is above 0.1.
-                None: a fifth of the ttl.
-
-        Examples:
-            >>> with client.leader("scheduler") as leader:
-            ...     while leader.wait():
-            ...         while leader.is_leader:
-            ...             run_next_job(fence=leader.fencing_token)
-
-        Raises:
-            ConfigError: An invalid name, ttl or option.
-        """
-        refuse_unknown("leader()", unknown, FastRedlock.leader)
-        return Leader(self._core, self.lock, name, ttl, notice, identity, on_elected, on_lost)
+    _lock_class = Lock
+    _rlock_class = RLock
+    _leader_class = Leader
+    _single_run_class = SingleRun
+    _owner_class = ThreadOwner
+    _auto_extension = staticmethod(thread_auto_extension)
 
     def acquire(
         self, resource: Resource, ttl: float | None = None, blocking: bool = True, timeout: float = -1
@@ -479,70 +239,19 @@ class FastRedlock(BaseClient):
             LockLost: A call of the function: the lease ended before the function returned.
         """
         check_options(options, FastRedlock.synchronized, LockOptions)
-        named: Any = resource  # no type relates its parameters to those of the function
-        # Raises ConfigError at the decorator, not at the first call.
-        self.lock("name" if callable(resource) else resource, ttl, **options)
+        lock_of = lock_of_call(self.lock, resource, ttl, options)
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
             check_plain(function, "synchronized")
 
             @functools.wraps(function)
             def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-                name = named(*args, **kwargs) if callable(resource) else resource
-                with self.lock(name, ttl, **options):
+                with lock_of(*args, **kwargs):
                     return function(*args, **kwargs)
 
             return locked
 
         return decorate
-
-    def single_run(
-        self,
-        resource: Resource | ResourceOf[Q],
-        ttl: float | None = None,
-        *,
-        if_taken: IfTaken = "skip",
-        once_per: float | None = None,
-        **options: Unpack[LockOptions[Lock]],
-    ) -> SingleRun:
-        """A job that runs once in the fleet: a decorator, and a context manager; no I/O.
-
-        The lock on ``resource`` is extended in the background while the job runs, unless ``auto_extend`` is
-        False. A job that raises releases the lock, so another process may run it again. If the process dies,
-        the lock is free when its lease ends.
-
-        Args:
-            resource: The name of the job, or for a decorator a function of the call's arguments.
-            ttl: The lease in seconds; None: the client's.
-            if_taken: While another process runs the job. "skip": the job does not run; a decorated function
-                returns None, ``with`` gives None. "wait": the job runs afterwards; ``timeout`` bounds the
-                wait. "raise": Contended. An attempt whose votes were split among several processes is
-                repeated, because none of them has the lock. If that goes on for ten seconds: Contended, with
-                "skip" too.
-            once_per: After a success the lock stays until this many seconds after the grant, also if the
-                client, the task or the process ends before. At most the client's ``max_ttl``; the lease is
-                at most this long. If too few masters confirm this, the call tries again while the lease
-                lasts, and then the log has ``once-per-shortened``. If the job ends shortly before that time,
-                the lock may stay up to a lease longer. Choose less than the period of a schedule, for
-                example 50 s for a job of each minute.
-            options: Those of [`lock`][] without ``fair`` and ``token``; ``timeout`` only with "wait".
-
-        Examples:
-            >>> @client.single_run("cleanup", once_per=50)
-            ... def clean_up() -> None: ...
-            >>> with client.single_run("report") as lock:
-            ...     if lock is not None:
-            ...         report()
-
-        Raises:
-            ConfigError: An invalid name or option; or a function whose body runs after the call.
-            Contended: The run, with "raise", or with "wait" after ``timeout``.
-            QuorumUnavailable: The run: too few masters can be reached.
-            LockLost: The run: the lease ended before the job did.
-            LockAlreadyHeld: ``with`` of an object that is entered already.
-        """
-        check_options(options, FastRedlock.single_run, LockOptions, without=SINGLE_RUN_REFUSES)
-        return SingleRun(self.lock, resource, ttl, if_taken, once_per, {**options})
 
     def locked(self, resource: Resource) -> bool:
         """Ask the masters whether ``resource`` is locked now. True: a quorum of either list has the key.

@@ -34,14 +34,10 @@ CACHE = ".mypy_cache/options"
     [
         (FastRedlock.__init__, types.FastRedlockOptions, ""),
         (AsyncFastRedlock.__init__, types.FastRedlockOptions, ""),
-        (FastRedlock.lock, types.LockOptions, "Lock"),
-        (FastRedlock.rlock, types.RLockOptions, "RLock"),
-        (FastRedlock.multilock, types.KindOptions, "Lock"),
-        (FastRedlock.leader, types.LeaderOptions, "Leader"),
-        (AsyncFastRedlock.leader, types.LeaderOptions, "AsyncLeader"),
-        (AsyncFastRedlock.lock, types.AsyncLockOptions, "AsyncLock"),
-        (AsyncFastRedlock.rlock, types.AsyncRLockOptions, "AsyncRLock"),
-        (AsyncFastRedlock.multilock, types.AsyncKindOptions, "AsyncLock"),
+        (FastRedlock.lock, types.LockOptions, "LockT"),
+        (FastRedlock.rlock, types.RLockOptions, "RLockT"),
+        (FastRedlock.multilock, types.KindOptions, "LockT"),
+        (FastRedlock.leader, types.LeaderOptions, "LeaderT"),
     ],
 )
 def test_options_are_the_arguments_of_the_method(method: Callable[..., Any], options: Any, lock: str) -> None:
@@ -52,6 +48,13 @@ def test_options_are_the_arguments_of_the_method(method: Callable[..., Any], opt
     }
     hints = {name: hint.__forward_arg__ for name, hint in options.__annotations__.items()}
     assert arguments == {name: hint.replace("[[L", f"[[{lock}") for name, hint in hints.items()}
+
+
+@pytest.mark.parametrize("kind", ["Kind", "Lock", "RLock"])
+def test_a_loss_cancels_only_in_asyncio(kind: str) -> None:
+    """Both clients have the methods of one base, which takes the other options."""
+    common, asyncio = (getattr(types, f"{face}{kind}Options").__annotations__ for face in ("", "Async"))
+    assert {*asyncio} - {*common} == {"cancel_on_loss"}
 
 
 def test_the_constructor_is_described_in_its_order_and_ends_with_what_is_rarely_needed() -> None:

@@ -55,6 +55,7 @@ ELSEWHERE = {
     "unit/locks/test_kinds.py": ("algorithm/lock_kind",),
     # a lock object and its drivers, through both clients
     "real/locks/test_lock.py": (
+        "locks/factory",
         "locks/lock_state",
         "locks/operations",
         "locks/procedures",

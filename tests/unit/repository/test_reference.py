@@ -13,6 +13,7 @@ from support.cases import cases
 
 import redlock_fast
 from redlock_fast import FastRedlock
+from redlock_fast.locks.factory import LockFactory
 
 PACKAGE = Path(__file__).parents[3] / "redlock_fast"
 
@@ -27,6 +28,7 @@ CLASSES = {
     "locks/rwlock.py": ("ReadWriteLock",),
     "locks/lock_state.py": ("LockState",),
     "locks/client_base.py": ("BaseClient",),
+    "locks/factory.py": ("LockFactory",),
 }
 #: Of the bases, what users call; the rest is for other modules of the package.
 OF_BASES = {"LockState": {"locked", "remaining", "check", "detach"}, "BaseClient": {"health", "stats"}}
@@ -95,7 +97,9 @@ def documented(page: str, name: str) -> set[str]:
     block = text.split(f"::: redlock_fast.{name}\n")[1].split(":::")[0]
     inherited = re.search(r"inherited_members: \[(.*?)\]", block)
     assert inherited is not None
-    own = {one for one in vars(getattr(redlock_fast, name)) if not one.startswith("_")}
+    kind = getattr(redlock_fast, name)
+    shown = (kind, LockFactory) if issubclass(kind, LockFactory) else (kind,)  # see docs/signatures.py
+    own = {one for each in shown for one in vars(each) if not one.startswith("_")}
     return own | set(inherited[1].split(", "))
 
 
