@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 
-from ..algorithm import procedures
 from ..algorithm.batch import UnfinishedBatch
-from ..algorithm.operation import Procedure
-from ..locks.config import check_options
-from ..locks.decorated import check_async, lock_of_call
 from ..locks.factory import LockFactory
-from ..locks.failures import is_locked
 from ..locks.inspection import Holder, break_lock, inspect_lock, list_holders
 from ..locks.lock_state import plain_lock
 from ..locks.many import AcquireMany, ReleaseMany, new_extend_many
@@ -28,11 +22,12 @@ from ..locks.options import (
     Resource,
     ResourceOf,
 )
+from ..locks.procedures import new_locked
 from ..locks.rwlock import ReadWriteLock
 from .core import LoopCore
 from .driver import acquire, run
 from .leader import AsyncLeader
-from .lock import AsyncLock
+from .lock import AsyncLock, run_locked
 from .renewal import loop_auto_extension
 from .rlock import AsyncRLock, TaskOwner
 from .single_run import AsyncSingleRun
@@ -65,6 +60,7 @@ class AsyncFastRedlock(LockFactory[AsyncLock, AsyncRLock, AsyncLeader, AsyncSing
     _single_run_class = AsyncSingleRun
     _owner_class = TaskOwner
     _auto_extension = staticmethod(loop_auto_extension)
+    _run_locked = staticmethod(run_locked)
     _added_options = CancelOptions
 
     if TYPE_CHECKING:  # LockFactory makes these locks; here are the types of their options
@@ -98,6 +94,13 @@ class AsyncFastRedlock(LockFactory[AsyncLock, AsyncRLock, AsyncLeader, AsyncSing
             ttl: float | None = None,
             **options: Unpack[AsyncKindOptions[AsyncLock]],
         ) -> AsyncLock: ...
+
+        def synchronized(  # type: ignore[override]
+            self,
+            resource: Resource | ResourceOf[Q],
+            ttl: float | None = None,
+            **options: Unpack[AsyncLockOptions[AsyncLock]],
+        ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Coroutine[Any, Any, R]]]: ...
 
         def single_run(
             self,
@@ -179,38 +182,6 @@ class AsyncFastRedlock(LockFactory[AsyncLock, AsyncRLock, AsyncLeader, AsyncSing
         extended: list[bool] = await run(new_extend_many(self._core, locks, ttl), self._core.loop_binding())
         return extended
 
-    def synchronized(
-        self,
-        resource: Resource | ResourceOf[Q],
-        ttl: float | None = None,
-        **options: Unpack[AsyncLockOptions[AsyncLock]],
-    ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Coroutine[Any, Any, R]]]:
-        """Decorator for async functions only; see [`FastRedlock.synchronized`][].
-
-        Examples:
-            >>> @client.synchronized("nightly-report", timeout=0)
-            ... async def report() -> None: ...
-
-        Raises:
-            ConfigError: A function that is not async, or as [`FastRedlock.synchronized`][].
-            RedlockError: A call of the function: as [`FastRedlock.synchronized`][].
-            WrongLoop: A call of the function in another event loop than the client's.
-        """
-        check_options(options, AsyncFastRedlock.synchronized, AsyncLockOptions)
-        lock_of = lock_of_call(self.lock, resource, ttl, options)
-
-        def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-            check_async(function, "synchronized")
-
-            @functools.wraps(function)
-            async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-                async with lock_of(*args, **kwargs):
-                    return await function(*args, **kwargs)
-
-            return locked
-
-        return decorate
-
     async def locked(self, resource: Resource) -> bool:
         """Ask the masters whether ``resource`` is locked now; see [`FastRedlock.locked`][].
 
@@ -221,12 +192,8 @@ class AsyncFastRedlock(LockFactory[AsyncLock, AsyncRLock, AsyncLeader, AsyncSing
             RedlockError: As [`FastRedlock.locked`][].
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        self._core.check_open()
-        key = self._core.check_key(resource)
-        if not self._core.client_state.ready:
-            await self.connect()
-        votes = await run(Procedure(procedures.exists(self._core.policy, key)), self._core.loop_binding())
-        return is_locked(self._core, resource, votes)
+        locked: bool = await run(new_locked(self._core, resource), self._core.loop_binding())
+        return locked
 
     async def holders(
         self, prefix: Resource = "", *, limit: int = 1000, timeout: float = 10.0
@@ -304,15 +271,12 @@ class AsyncFastRedlock(LockFactory[AsyncLock, AsyncRLock, AsyncLeader, AsyncSing
             WrongLoop: The client belongs to another event loop, which is open.
         """
         seconds = self._core.connect_seconds(timeout)
-        change = self._core.change_of(masters, joint_with)
-        binding = self._core.loop_binding()
-        try:
+        with self._core.change_of(masters, joint_with) as change:
+            binding = self._core.loop_binding()
             change.begin()
             for condition, limit in change.conditions(seconds):
                 await binding.until(condition, limit)
             change.finish()
-        finally:
-            change.end()
 
     async def close(self) -> None:
         """Close all connections and end renewal; see [`FastRedlock.close`][].

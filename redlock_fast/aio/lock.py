@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Self
+from typing import Any, ParamSpec, Self, TypeVar
 
 from ..algorithm.operation import Procedure
 from ..locks.bodies import Body
+from ..locks.decorated import check_async
 from ..locks.dev_mode import DEV_MODE, warn_of_held
 from ..locks.lock_state import LockState
+from ..locks.loss import loss_event
 from ..locks.procedures import drop_lock, entered, new_extend, validity_of
 from ..locks.rwlock import new_downgrade
 from .core import LoopCore
 from .driver import acquire, release, run, send_now
 from .renewal import AsyncLossEvent, BodyTask
 from .rlock import TaskReference, task_reference
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class AsyncLock(LockState):
@@ -41,9 +48,7 @@ class AsyncLock(LockState):
         Raises:
             AttributeError: Without ``auto_extend=True``.
         """
-        if self._auto_extension is None:
-            raise AttributeError("lost: only a lock with auto_extend=True has this event")
-        event: AsyncLossEvent = self._auto_extension.lost
+        event: AsyncLossEvent = loss_event(self)
         return event
 
     async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
@@ -136,3 +141,17 @@ class AsyncLock(LockState):
             bodies.remove(body)
             return body.task is not None and body.task.left(kind)
         return False
+
+
+def run_locked(
+    lock_of: Callable[..., AsyncLock], function: Callable[P, Awaitable[R]]
+) -> Callable[P, Coroutine[Any, Any, R]]:
+    """``function``, which runs only while it holds the lock that ``lock_of`` makes of its arguments."""
+    check_async(function, "synchronized")
+
+    @functools.wraps(function)
+    async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+        async with lock_of(*args, **kwargs):
+            return await function(*args, **kwargs)
+
+    return locked

@@ -15,6 +15,7 @@ from .config import (
     check_kind_options,
     check_options,
 )
+from .decorated import lock_of_call
 from .leader import LeaderState
 from .lock_state import LockState
 from .multilock import multi_lock_kind
@@ -29,7 +30,9 @@ LockT = TypeVar("LockT", bound=LockState)
 RLockT = TypeVar("RLockT", bound=Reentrant)
 LeaderT = TypeVar("LeaderT", bound=LeaderState)
 SingleRunT = TypeVar("SingleRunT", bound=SingleRunState[Any])
+P = ParamSpec("P")
 Q = ParamSpec("Q")
+R = TypeVar("R")
 
 
 class LockFactory(BaseClient, Generic[LockT, RLockT, LeaderT, SingleRunT]):
@@ -46,6 +49,8 @@ class LockFactory(BaseClient, Generic[LockT, RLockT, LeaderT, SingleRunT]):
     _owner_class: Callable[[], Owner]
     #: Makes the auto-extension of a lock, or None, from the options that are about it.
     _auto_extension: Callable[..., AutoExtension | None]
+    #: Makes of a function, and of what makes the lock of each call, the function that runs with the lock.
+    _run_locked: Callable[..., Any]
     #: The options that the locks of a subclass have besides those of all.
     _added_options: type = NoOptions
 
@@ -314,6 +319,33 @@ class LockFactory(BaseClient, Generic[LockT, RLockT, LeaderT, SingleRunT]):
         """
         check_options(more, LockFactory.leader)
         return self._leader_class(self._core, self.lock, name, ttl, notice, identity, on_elected, on_lost)
+
+    def synchronized(
+        self,
+        resource: Resource | ResourceOf[Q],
+        ttl: float | None = None,
+        **options: Unpack[LockOptions[LockT]],
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Decorator: the function runs only while it holds the lock on ``resource``.
+
+        ``resource`` may be a function of the call's arguments. Options are those of [`lock`][].
+
+        Examples:
+            >>> @client.synchronized("nightly-report", timeout=0)
+            ... def report() -> None: ...
+            >>> @async_client.synchronized("nightly-report", timeout=0)
+            ... async def report() -> None: ...
+
+        Raises:
+            ConfigError: An invalid name or option; or an async function, a generator function or a class,
+                because their bodies would run without the lock. In asyncio: a function that is not async.
+            Contended: A call of the function: another holder has the lock.
+            QuorumUnavailable: A call of the function: too few masters can be reached.
+            LockLost: A call of the function: the lease ended before the function returned.
+            WrongLoop: In asyncio: a call of the function in another event loop than the client's.
+        """
+        check_options(options, LockFactory.synchronized, LockOptions, self._added_options)
+        return functools.partial(self._run_locked, lock_of_call(self.lock, resource, ttl, options))
 
     def single_run(
         self,

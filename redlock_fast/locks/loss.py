@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Event(Protocol):
@@ -19,3 +19,10 @@ class TrueWhenSet:
 
     def __bool__(self: Event) -> bool:
         return self.is_set()
+
+
+def loss_event(lock: Any) -> Any:
+    """The event of the present hold of ``lock``. Raises AttributeError without ``auto_extend``."""
+    if lock._auto_extension is None:
+        raise AttributeError("lost: only a lock with auto_extend=True has this event")
+    return lock._auto_extension.lost

@@ -1,4 +1,4 @@
-"""Extend of a lock object, and what follows a failed acquire, as procedures without I/O."""
+"""Extend of a lock object, what follows a failed acquire, and ``locked``, as procedures without I/O."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from functools import partial
 from typing import Any
 
 from ..algorithm import procedures
-from ..algorithm.effects import Effect
+from ..algorithm.effects import Effect, WaitForQuorum
 from ..algorithm.lease import AcquireFailure, Lease
 from ..algorithm.operation import Operation, Procedure
 from ..algorithm.redlock import undo_lease
 from ..algorithm.refill import Given, taken_back
-from ..engine.contract import Request
+from ..engine.contract import Request, Votes
 from ..errors import LockLost, TooManyExtensions
 from ..wire.text import quoted
+from .client_core import ClientCore
 from .config import check_flag
-from .failures import acquire_error
+from .failures import acquire_error, is_locked
 from .lock_state import LockState
 from .operations import new_take_over
 
@@ -33,6 +34,22 @@ def entered(lock: LockState, outcome: Lease | AcquireFailure) -> Generator[Effec
             found = yield from procedures.owners(lock._policy, keys)
         owner = ", ".join(dict.fromkeys(filter(None, found)))
         raise acquire_error(core, lock.resource, lock._lock_kind, outcome, owner)
+
+
+def new_locked(core: ClientCore, resource: str | bytes) -> Operation:
+    """The operation that asks the masters whether ``resource`` is locked.
+
+    Raises ConfigError and ClientClosed.
+    """
+    core.check_open()
+    return Procedure(_locked(core, resource, core.check_key(resource)))
+
+
+def _locked(core: ClientCore, resource: str | bytes, key: bytes) -> Generator[Effect, list[Votes], bool]:
+    if not core.client_state.ready:
+        yield WaitForQuorum(core.connect_timeout)
+    votes = yield from procedures.exists(core.policy, key)
+    return is_locked(core, resource, votes)
 
 
 def drop_lock(lock: LockState) -> list[Request]:

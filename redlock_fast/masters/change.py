@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from typing import Self
 
 from ..algorithm.master_lists import MasterLists, mask_of
 from ..errors import ClientClosed, ConfigError, MasterError, QuorumUnavailable
@@ -21,8 +22,8 @@ from .verdict import Verdict
 class MastersChange:
     """One change to ``new``, one list or two.
 
-    The caller calls ``begin``, waits for ``conditions`` and calls ``finish``, then always ``end``. A signal
-    handler may raise anywhere in between.
+    In ``with``, the caller calls ``begin``, waits for ``conditions`` and calls ``finish``. A signal handler
+    may raise anywhere in between.
     """
 
     def __init__(self, masters: Masters, new: Sequence[Sequence[Target]]) -> None:
@@ -104,7 +105,10 @@ class MastersChange:
                 )
             )
 
-    def end(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
         """The change has ended, if it began. Masters that are in no list of the client leave it."""
         connector = self._connector
         with connector.monitor.mutex:

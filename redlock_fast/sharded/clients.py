@@ -8,18 +8,20 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from itertools import chain
-from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from ..aio.client import AsyncFastRedlock
 from ..aio.driver import send_now
 from ..aio.leader import AsyncLeader
 from ..aio.lock import AsyncLock
+from ..aio.lock import run_locked as run_locked_async
 from ..aio.rlock import AsyncRLock
 from ..aio.single_run import AsyncSingleRun
 from ..algorithm.batch import Completion, UnfinishedBatch
 from ..algorithm.lease import Lease
 from ..errors import ConfigError
 from ..locks.config import check_options
+from ..locks.decorated import lock_of_call
 from ..locks.inspection import Holder
 from ..locks.options import (
     AsyncKindOptions,
@@ -41,7 +43,7 @@ from ..locks.single_run import SINGLE_RUN_REFUSES
 from ..masters.masters import CLOSE_TIMEOUT
 from ..threads.client import FastRedlock
 from ..threads.leader import Leader
-from ..threads.lock import Lock
+from ..threads.lock import Lock, run_locked
 from ..threads.single_run import SingleRun
 from .placement import Sharding, check_alive, end_batches, new_batches, restore_order
 
@@ -219,8 +221,8 @@ class ShardedRedlock(Sharding[FastRedlock]):
         **options: Unpack[LockOptions[Lock]],
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Decorator: the function runs only while it holds the lock. As [`FastRedlock.synchronized`][]."""
-        # It only calls lock(), which finds the group for each call.
-        return FastRedlock.synchronized(cast(FastRedlock, self), resource, ttl, **options)
+        check_options(options, FastRedlock.synchronized, LockOptions)
+        return partial(run_locked, lock_of_call(self.lock, resource, ttl, options))
 
     def single_run(
         self,
@@ -410,7 +412,8 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
         **options: Unpack[AsyncLockOptions[AsyncLock]],
     ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Coroutine[Any, Any, R]]]:
         """Decorator for async functions. As [`AsyncFastRedlock.synchronized`][]."""
-        return AsyncFastRedlock.synchronized(cast(AsyncFastRedlock, self), resource, ttl, **options)
+        check_options(options, AsyncFastRedlock.synchronized, AsyncLockOptions)
+        return partial(run_locked_async, lock_of_call(self.lock, resource, ttl, options))
 
     def single_run(
         self,

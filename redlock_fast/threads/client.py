@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from typing import ParamSpec, Self, TypeVar, Unpack
+from collections.abc import Sequence
+from typing import Self
 
-from ..algorithm import procedures
 from ..algorithm.batch import UnfinishedBatch
-from ..algorithm.operation import Procedure
 from ..errors import ConfigError
-from ..locks.config import check_options
-from ..locks.decorated import check_plain, lock_of_call
 from ..locks.factory import LockFactory
-from ..locks.failures import is_locked
 from ..locks.inspection import Holder, break_lock, inspect_lock, list_holders
 from ..locks.lock_state import plain_lock
 from ..locks.many import AcquireMany, ReleaseMany, leases_of, new_extend_many, not_released
 from ..locks.options import (
     ListOf,
-    LockOptions,
     Master,
     Resource,
-    ResourceOf,
 )
 from ..locks.owners import ThreadOwner
+from ..locks.procedures import new_locked
 from ..locks.rlock import RLock
 from .core import ThreadCore
 from .leader import Leader
-from .lock import Lock
+from .lock import Lock, run_locked
 from .operations import clean_up, run
 from .renewal import thread_auto_extension
 from .single_run import SingleRun
-
-P = ParamSpec("P")
-Q = ParamSpec("Q")
-R = TypeVar("R")
 
 
 class FastRedlock(LockFactory[Lock, RLock, Leader, SingleRun]):
@@ -128,6 +117,7 @@ class FastRedlock(LockFactory[Lock, RLock, Leader, SingleRun]):
     _single_run_class = SingleRun
     _owner_class = ThreadOwner
     _auto_extension = staticmethod(thread_auto_extension)
+    _run_locked = staticmethod(run_locked)
 
     def acquire(
         self, resource: Resource, ttl: float | None = None, blocking: bool = True, timeout: float = -1
@@ -217,42 +207,6 @@ class FastRedlock(LockFactory[Lock, RLock, Leader, SingleRun]):
         extended: list[bool] = run(new_extend_many(self._core, locks, ttl), self._core.masters)
         return extended
 
-    def synchronized(
-        self,
-        resource: Resource | ResourceOf[Q],
-        ttl: float | None = None,
-        **options: Unpack[LockOptions[Lock]],
-    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-        """Decorator: the function runs only while it holds the lock on ``resource``.
-
-        ``resource`` may be a function of the call's arguments. Options are those of [`lock`][].
-
-        Examples:
-            >>> @client.synchronized("nightly-report", timeout=0)
-            ... def report() -> None: ...
-
-        Raises:
-            ConfigError: An invalid name or option; or an async function, a generator function or a class,
-                because their bodies would run without the lock.
-            Contended: A call of the function: another holder has the lock.
-            QuorumUnavailable: A call of the function: too few masters can be reached.
-            LockLost: A call of the function: the lease ended before the function returned.
-        """
-        check_options(options, FastRedlock.synchronized, LockOptions)
-        lock_of = lock_of_call(self.lock, resource, ttl, options)
-
-        def decorate(function: Callable[P, R]) -> Callable[P, R]:
-            check_plain(function, "synchronized")
-
-            @functools.wraps(function)
-            def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-                with lock_of(*args, **kwargs):
-                    return function(*args, **kwargs)
-
-            return locked
-
-        return decorate
-
     def locked(self, resource: Resource) -> bool:
         """Ask the masters whether ``resource`` is locked now. True: a quorum of either list has the key.
 
@@ -267,12 +221,8 @@ class FastRedlock(LockFactory[Lock, RLock, Leader, SingleRun]):
             ConfigError: An invalid name.
             ClientClosed: The client is closed.
         """
-        self._core.check_open()
-        key = self._core.check_key(resource)
-        if not self._core.client_state.ready:
-            self.connect()
-        votes = run(Procedure(procedures.exists(self._core.policy, key)), self._core.masters)
-        return is_locked(self._core, resource, votes)
+        locked: bool = run(new_locked(self._core, resource), self._core.masters)
+        return locked
 
     def holders(self, prefix: Resource = "", *, limit: int = 1000, timeout: float = 10.0) -> list[Holder]:
         """Ask the masters which locks are held whose names begin with ``prefix``, and by whom.
@@ -386,13 +336,10 @@ class FastRedlock(LockFactory[Lock, RLock, Leader, SingleRun]):
             ClientClosed: The client is closed; or this is a child of fork, and its parent continues the call.
         """
         seconds = self._core.connect_seconds(timeout)
-        change = self._core.change_of(masters, joint_with)
-        try:
+        with self._core.change_of(masters, joint_with) as change:
             change.begin()
             self._core.masters.wait_for(change.conditions(seconds))
             change.finish()
-        finally:
-            change.end()
 
     def close(self) -> None:
         """Close all connections and end renewal. Held locks stay held until their leases end.

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from typing import Self
+from collections.abc import Callable
+from typing import ParamSpec, Self, TypeVar
 
 from ..algorithm.lease import Lease
 from ..algorithm.operation import Procedure
 from ..locks.bodies import Body, remove_bodies_of
+from ..locks.decorated import check_plain
 from ..locks.dev_mode import DEV_MODE, warn_of_held
 from ..locks.lock_state import LockState
+from ..locks.loss import loss_event
 from ..locks.procedures import entered, new_extend, validity_of
 from ..locks.rwlock import new_downgrade
 from .operations import acquire, exit_lock, release, run
 from .renewal import LossEvent
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Lock(LockState):
@@ -51,9 +58,7 @@ class Lock(LockState):
         Raises:
             AttributeError: Without ``auto_extend=True``.
         """
-        if self._auto_extension is None:
-            raise AttributeError("lost: only a lock with auto_extend=True has this event")
-        event: LossEvent = self._auto_extension.lost
+        event: LossEvent = loss_event(self)
         return event
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
@@ -190,3 +195,15 @@ class Lock(LockState):
         if lease is not None and not self._in_another_body(lease, threading.get_ident()):
             release(self, self._core.masters, lease)
             remove_bodies_of(self._bodies or [], lease)
+
+
+def run_locked(lock_of: Callable[..., Lock], function: Callable[P, R]) -> Callable[P, R]:
+    """``function``, which runs only while it holds the lock that ``lock_of`` makes of its arguments."""
+    check_plain(function, "synchronized")
+
+    @functools.wraps(function)
+    def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+        with lock_of(*args, **kwargs):
+            return function(*args, **kwargs)
+
+    return locked
