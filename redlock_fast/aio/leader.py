@@ -10,12 +10,10 @@ from functools import partial
 from typing import Any, Self
 
 from ..algorithm.lease import Lease
-from ..algorithm.operation import Procedure
-from ..algorithm.procedures import owners
 from ..errors import ClientClosed, WrongLoop
 from ..locks.config import check_timeout, number
 from ..locks.leader import FAILED, REST, STEPPED_DOWN, STOPPED, TICK, Campaign, Election, LeaderState, Term
-from ..locks.procedures import drop_lock
+from ..locks.procedures import drop_lock, new_owner
 from ..telemetry import log_error
 from .driver import acquire, run, send_now
 
@@ -163,13 +161,8 @@ class AsyncLeader(LeaderState):
             RedlockError: As [`Leader.current`][].
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        core = self._core
-        core.check_open()
-        binding = core.loop_binding()
-        if not core.client_state.ready:
-            await binding.wait_for_quorum(core.connect_timeout)
-        found: list[str] = await run(Procedure(owners(core.policy, [self._key])), binding)
-        return found[0]
+        identity: str = await run(new_owner(self._core, self._key), self._core.loop_binding())
+        return identity
 
     async def __aenter__(self) -> Self:
         await self.start()

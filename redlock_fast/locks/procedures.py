@@ -1,4 +1,4 @@
-"""Extend of a lock object, what follows a failed acquire, and ``locked``, as procedures without I/O."""
+"""Extend of a lock object, what follows a failed acquire, and questions, as procedures without I/O."""
 
 from __future__ import annotations
 
@@ -46,10 +46,29 @@ def new_locked(core: ClientCore, resource: str | bytes) -> Operation:
 
 
 def _locked(core: ClientCore, resource: str | bytes, key: bytes) -> Generator[Effect, list[Votes], bool]:
-    if not core.client_state.ready:
-        yield WaitForQuorum(core.connect_timeout)
+    yield from _connected(core)
     votes = yield from procedures.exists(core.policy, key)
     return is_locked(core, resource, votes)
+
+
+def new_owner(core: ClientCore, key: bytes) -> Operation:
+    """The operation that asks the masters for the owner of ``key``; "" if none is known.
+
+    Raises ConfigError and ClientClosed.
+    """
+    core.check_open()
+    return Procedure(_owner(core, key))
+
+
+def _owner(core: ClientCore, key: bytes) -> Generator[Effect, list[Votes], str]:
+    yield from _connected(core)
+    return (yield from procedures.owners(core.policy, [key]))[0]
+
+
+def _connected(core: ClientCore) -> Generator[Effect, Any, None]:
+    """Wait until a quorum is connected, where it is the first use of the client."""
+    if not core.client_state.ready:
+        yield WaitForQuorum(core.connect_timeout)
 
 
 def drop_lock(lock: LockState) -> list[Request]:

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from ..algorithm.lease import Lease
-from ..algorithm.operation import Procedure
-from ..algorithm.procedures import owners
 from ..engine.condition import Condition
 from ..engine.signals import block_signals, restore_signals
 from ..errors import ClientClosed
@@ -19,6 +17,7 @@ from ..locks.config import check_timeout, number
 from ..locks.decorated import check_callback
 from ..locks.leader import FAILED, REST, STEPPED_DOWN, STOPPED, TICK, Campaign, Election, LeaderState, Term
 from ..locks.operations import new_acquire
+from ..locks.procedures import new_owner
 from ..telemetry import CallOfTheProgram
 from .operations import run
 from .stoppable import Stopped, stoppable
@@ -196,12 +195,8 @@ class Leader(LeaderState):
             ClientClosed: The client is closed.
             ConfigError: The masters refuse the client's list or settings.
         """
-        core = self._core
-        core.check_open()
-        if not core.client_state.ready:
-            core.masters.wait_for_quorum(core.connect_timeout)
-        found: list[str] = run(Procedure(owners(core.policy, [self._key])), core.masters)
-        return found[0]
+        identity: str = run(new_owner(self._core, self._key), self._core.masters)
+        return identity
 
     def __enter__(self) -> Self:
         try:
