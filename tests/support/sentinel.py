@@ -45,20 +45,30 @@ def promote(replica: Master, other: Master) -> None:
 
 
 class Sentinel:
-    """A real one, by itself enough to fail ``master`` over, as the service ``name``.
+    """A real one, which watches ``master`` as the service ``name``.
 
-    ``others``: how many other services it watches, with the same master.
+    ``others``: how many other services it watches, with the same master. ``down_after``: milliseconds after
+    which a silent master is down. ``quorum``: how many Sentinels must find that.
     """
 
-    def __init__(self, binary: str, folder: Path, name: str, master: Master, others: int = 0) -> None:
+    def __init__(
+        self,
+        binary: str,
+        folder: Path,
+        name: str,
+        master: Master,
+        others: int = 0,
+        down_after: int = DOWN_AFTER,
+        quorum: int = 1,
+    ) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
         self.name = name
         config = folder / f"sentinel-{self.port}.conf"
         config.write_text(
             f"port {self.port}\nbind 127.0.0.1\ndir {folder}\n"
-            f"sentinel monitor {name} 127.0.0.1 {master.port} 1\n"
-            f"sentinel down-after-milliseconds {name} {DOWN_AFTER}\n"
+            f"sentinel monitor {name} 127.0.0.1 {master.port} {quorum}\n"
+            f"sentinel down-after-milliseconds {name} {down_after}\n"
             f"sentinel failover-timeout {name} 3000\n"
             + "".join(f"sentinel monitor {name}-{n} 127.0.0.1 {master.port} 1\n" for n in range(others))
         )
@@ -95,8 +105,51 @@ class Sentinel:
         """The port of the present master."""
         return int(self._client.sentinel_masters()[self.name]["port"])
 
+    def knows_sentinels(self) -> int:
+        """How many others watch the same service."""
+        return len(self._client.sentinel_sentinels(self.name))
+
     def url(self, rest: str = "") -> str:
         return f"redis+sentinel://127.0.0.1:{self.port}/{self.name}{rest}"
+
+
+class Sentinels:
+    """Three real ones, of which two fail ``master`` over. Otherwise as `Sentinel`."""
+
+    def __init__(
+        self, binary: str, folder: Path, name: str, master: Master, down_after: int = DOWN_AFTER
+    ) -> None:
+        self._name = name
+        self._start = lambda: Sentinel(binary, folder, name, master, down_after=down_after, quorum=2)
+        self._all: list[Sentinel] = []
+        self._exit = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        with self._exit as stack:
+            for _ in range(3):
+                self._all.append(stack.enter_context(self._start()))
+            self._exit = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._exit.close()
+
+    def wait_complete(self, replicas: int) -> None:
+        """Wait until each has found the others, and so many replicas."""
+        eventually(
+            lambda: all(one.knows_sentinels() == 2 and one.knows_replicas() == replicas for one in self._all),
+            "the Sentinels find each other and the replicas",
+            deadline=60.0,
+        )
+
+    def master(self) -> int:
+        """The port of the present master; 0 while they disagree."""
+        ports = {one.master() for one in self._all}
+        return ports.pop() if len(ports) == 1 else 0
+
+    def url(self, rest: str = "") -> str:
+        places = ",".join(f"127.0.0.1:{one.port}" for one in self._all)
+        return f"redis+sentinel://{places}/{self._name}{rest}"
 
 
 class ScriptedSentinel(Listening):
