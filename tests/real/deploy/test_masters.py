@@ -20,9 +20,10 @@ import yaml
 from redis.exceptions import NoPermissionError
 from support.deployment import DEPLOY, SECRETS, VALKEY, Deployed, deployed, make_secrets
 from support.keys import CACHING, calls
+from support.makers import MakePlain
 from support.waiting import DEADLINE, answered, eventually, start
 
-from redlock_fast import FastRedlock, cli
+from redlock_fast import FastRedlock, QuorumUnavailable, cli
 from redlock_fast.algorithm import attempts
 
 #: Granted for something else than what tests here do: health checks, and databases other than 0.
@@ -147,12 +148,37 @@ def test_the_services_user_can_do_all_that_the_client_does(these: Deployed, admi
             with client.lock("r"):
                 pass
             assert not any(health.causes for health in client.health())
+    with these.client(replicas=1) as client, pytest.raises(QuorumUnavailable, match="NOREPLICAS 0 of 1"):
+        client.lock("r").acquire(blocking=False)
     assert [node.acl_log() for node in admin] == [[], [], []], "nothing was denied"
     executed = {name.removeprefix("cmdstat_") for node in admin for name in node.info("commandstats")}
     words = granted(these)
     if not any("|" in name for name in executed):  # Redis 6.2 counts no subcommands
         words = {word.partition("|")[0] for word in words}
     assert words - executed - OTHERWISE == set(), "nothing is granted that no command needs"
+
+
+@pytest.mark.parametrize("server", ["valkey", "redis"])
+def test_the_services_user_can_wait_for_a_replica(server: str, tmp_path: Path, plain: MakePlain) -> None:
+    """Catches: grants with ``replicas`` that always fail: WAIT, or the write before it, is refused."""
+    with deployed(server, tmp_path, count=2) as these:
+        primary, replica = these.nodes("admin")
+        # The operators' user makes no master a replica.
+        replica.execute_command("ACL", "SETUSER", "admin", "+replicaof")
+        for name, value in ("masteruser", "admin"), ("masterauth", these.password("admin")):
+            replica.config_set(name, value)
+        primary.config_set("repl-diskless-sync-delay", 0)
+        replica.execute_command("REPLICAOF", "127.0.0.1", these.masters[0].port)
+        eventually(lambda: primary.set("followed", "1") and replica.exists("followed"), "it follows")
+        client = plain([f"{these.urls()[0]}?replicas=1"], ttl=30.0)
+        for options in ({}, {"fencing": True}, {"fair": True}):
+            lock = client.client.lock("replicated", **options)
+            assert client.wait(lock.acquire())
+            assert client.wait(lock.extend())
+            assert replica.exists("replicated")
+            assert client.wait(lock.release())
+        assert not client.client.health()[0].causes
+        assert primary.acl_log() == [], "nothing was denied"
 
 
 FORBIDDEN = [

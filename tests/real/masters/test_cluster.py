@@ -359,6 +359,7 @@ def test_a_user_with_a_password(client: MakeClient) -> None:
     allowed = re.search(r"-@all(.*?)\n\n", acl, re.DOTALL)
     assert allowed is not None
     more = "+cluster|slots +cluster|info +asking"
+    assert f"For a Cluster add {more}" in acl
     users = f"--user locks on >pass/word ~shop:* ~{{shop:* -@all {allowed[1]} {more}".split()
     with Cluster(2, 0, server="valkey", password="secret", options=users) as cluster:
         places = cluster.url.rpartition("@")[2]
