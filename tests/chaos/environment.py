@@ -35,7 +35,8 @@ AOF = ("--appendonly", "yes", "--appendfsync", "always")
 class Topology:
     """The workers: (engine, "threads" or "asyncio") of each, the number of holders in each; the masters.
 
-    ``crowd``: the number of workers where a schedule wants many, each with one holder.
+    ``crowd``: the number of workers where a schedule wants many, each with one holder. ``replicas``: how many
+    must have a grant, where one primary has two.
     """
 
     workers: tuple[tuple[str, str], ...]
@@ -45,6 +46,7 @@ class Topology:
     seed: int = 0
     masters: int = 5
     crowd: int = CROWD
+    replicas: int = 1
 
     @property
     def need(self) -> int:
