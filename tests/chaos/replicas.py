@@ -73,6 +73,9 @@ class ReplicaFaults:
                 time.sleep(chance.uniform(0.0, 1.0))
             else:
                 former.restart()
+            # Sentinels would do it some seconds later. They promote no server that is no replica, so this
+            # one is not promoted meanwhile.
+            call(former, "REPLICAOF", "127.0.0.1", promoted.port)
         self._wait_complete()
         return "failover" if what == LAST_GRANT and promoted is not first else what
 
@@ -89,13 +92,11 @@ class ReplicaFaults:
         return found[0]
 
     def _wait_complete(self) -> None:
-        """All others follow the primary. Sentinels would see to that some time later."""
+        """Wait until all others follow the primary. Sentinels see to that."""
 
         def complete() -> bool:
             primary = self.primary()
             others = [node for node in self._nodes if node is not primary]
-            for node in others:
-                call(node, "REPLICAOF", "127.0.0.1", primary.port)
             return "connected_slaves:2" in replication(primary) and all(
                 f"master_port:{primary.port}\r" in text and "master_link_status:up" in text
                 for text in map(replication, others)
