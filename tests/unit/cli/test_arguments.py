@@ -8,6 +8,7 @@ import math
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -235,6 +236,7 @@ echo "${COMPREPLY[@]}"
 """
 
 
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash, which completes words here, is missing")
 @pytest.mark.parametrize(
     ("words", "completed"),
     [
